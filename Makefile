@@ -1,0 +1,53 @@
+# Everything installs itself into .venv; a second run starts at once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := $(VENV)/.installed
+
+.PHONY: demo test lint format check schemas clean
+
+demo: $(RUN)
+	@$(BIN)/python -m examples.demo
+
+test: $(RUN)-test
+	$(BIN)/python -m pytest -n auto
+
+lint: $(RUN)-lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_layers.py
+
+format: $(RUN)-lint
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+check: lint test
+
+schemas: $(RUN)
+	$(BIN)/lium-plan schema manifest > schemas/manifest.schema.json
+	$(BIN)/lium-plan schema state > schemas/state.schema.json
+	$(BIN)/lium-plan schema plan > schemas/plan.schema.json
+
+# A virtual environment needs no more than pip: where the venv module lacks its ensurepip, virtualenv makes it.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "lium-plan needs Python 3.11 or newer: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV) 2>/dev/null || \
+	  { rm -rf $(VENV); $(PYTHON) -m pip install --quiet --target build/virtualenv virtualenv && \
+	    PYTHONPATH=build/virtualenv $(PYTHON) -m virtualenv --quiet $(VENV); }
+
+$(RUN): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(RUN)-test: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@ $(RUN)
+
+$(RUN)-lint: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,lint]'
+	@touch $@ $(RUN)-test $(RUN)
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache

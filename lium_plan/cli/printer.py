@@ -1,0 +1,109 @@
+"""Printer: the one object that decides what is printed, where, and in which colours.
+
+stdout is data, stderr is talk. A stream that cannot be written any more (EPIPE, EIO) is given up silently: whatever
+runs goes on, and saves.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import TextIO
+
+from lium_plan.views.paint import Paint
+
+COLOUR_CHOICES = ("auto", "always", "never")
+
+
+def wants_colours(choice: str, environ: Mapping[str, str], *, terminal: bool) -> bool:
+    """`--color`, then NO_COLOR, FORCE_COLOR, TERM=dumb, then whether it is a terminal."""
+    if choice != "auto":
+        return choice == "always"
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR"):
+        return True
+    return terminal and environ.get("TERM") != "dumb"
+
+
+class Printer:
+    """Two streams, each with its paint. `quiet` leaves out what `talk` says."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._dead: set[str] = set()
+        self.quiet = False
+        self.on_closed_terminal: Callable[[], None] | None = None
+        """Called once when a terminal that we write to is gone."""
+        self.set_colours("auto")
+
+    def set_colours(self, choice: str) -> None:
+        self.out_paint = Paint(wants_colours(choice, self._environ, terminal=sys.stdout.isatty()))
+        self.err_paint = Paint(wants_colours(choice, self._environ, terminal=sys.stderr.isatty()))
+
+    @property
+    def out_width(self) -> int | None:
+        """The terminal's width when stdout is one."""
+        if not sys.stdout.isatty():
+            return None
+        from shutil import get_terminal_size
+
+        return get_terminal_size().columns
+
+    @property
+    def live(self) -> bool:
+        """Whether stderr is a terminal on which lines can be redrawn."""
+        return sys.stderr.isatty() and self._environ.get("TERM") != "dumb" and not self.quiet
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a question can be asked and answered."""
+        return sys.stdin.isatty() and sys.stderr.isatty()
+
+    def out(self, text: str) -> None:
+        """Data: exactly this text on stdout."""
+        self._write("stdout", text)
+
+    def json(self, document: object, *, indent: int | None = 2) -> None:
+        """One document (or, without indent, one line) on stdout."""
+        import json
+
+        self.out(json.dumps(document, indent=indent, ensure_ascii=False) + "\n")
+
+    def err(self, text: str) -> None:
+        """What must be read: diagnostics, questions."""
+        self._write("stderr", text)
+
+    def talk(self, text: str) -> None:
+        """What may be left out with `-q`: progress and advice."""
+        if not self.quiet:
+            self._write("stderr", text)
+
+    def _write(self, name: str, text: str) -> None:
+        if name in self._dead or not text:
+            return
+        stream: TextIO = getattr(sys, name)
+        try:
+            stream.write(text)
+            stream.flush()
+        except UnicodeEncodeError:
+            plain = text.encode(stream.encoding or "ascii", "backslashreplace").decode(stream.encoding or "ascii")
+            self._write(name, plain)
+        except (OSError, ValueError):
+            self._give_up(name, stream)
+
+    def _give_up(self, name: str, stream: TextIO) -> None:
+        self._dead.add(name)
+        terminal = False
+        try:
+            terminal = os.isatty(stream.fileno())
+            # The interpreter flushes at exit: what is left in the buffer must go somewhere that takes it.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+        except (OSError, ValueError):
+            self._dead.update(("stdout", "stderr"))
+        if terminal and self.on_closed_terminal is not None:
+            tell, self.on_closed_terminal = self.on_closed_terminal, None
+            tell()

@@ -1,0 +1,184 @@
+"""Progress: shows a run's events as they come: JSON lines, plain lines with a heartbeat, or a live table.
+
+Never raises into the run: what cannot be shown is dropped, what cannot be written to `--json-into` is told at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import shutil
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TextIO
+
+from lium_plan.cli.printer import Printer
+from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
+from lium_plan.views.board import Board
+from lium_plan.views.events_json import EventStream
+from lium_plan.views.events_text import event_text, heartbeat_text
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from lium_plan.engine.events import Event
+    from lium_plan.interrupts import Interrupt
+    from lium_plan.views.documents import Document
+
+HEARTBEAT_S = 30.0
+REDRAW_S = 0.25
+
+
+class JsonFile:
+    """`--json-into FILE` of a run. Raises `Failure` when it cannot be opened, and never afterwards."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            self._file: TextIO | None = open(path, "w", encoding="utf-8")  # noqa: SIM115 - closed by close()
+        except OSError as fault:
+            raise Failure(ExitCode.ERROR, (error("cannot-write", f"cannot write {path}: {fault.strerror}"),)) from None
+        self.lost: Diagnostic | None = None
+
+    def write(self, line: str) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.write(line)
+            self._file.flush()
+        except OSError as fault:
+            self.lost = warning("json-into-incomplete", f"{self._path} is not complete: {fault.strerror}")
+            self.close()
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.close()
+            except OSError as fault:
+                self.lost = self.lost or warning(
+                    "json-into-incomplete", f"{self._path} is not complete: {fault.strerror}"
+                )
+
+
+class _PrinterFile(io.StringIO):
+    """stderr for rich, through the printer: a closed terminal must not end the process from inside rich."""
+
+    def __init__(self, printer: Printer) -> None:
+        self._printer = printer
+
+    def write(self, text: str) -> int:
+        self._printer.err(text)
+        return len(text)
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Progress:
+    """Feed it events with `take`. `watch` runs beside the work and redraws, or keeps the heart beating."""
+
+    def __init__(self, printer: Printer, *, as_json: bool, into: JsonFile | None) -> None:
+        self._printer = printer
+        self._as_json = as_json
+        self._into = into
+        self._board = Board()
+        self._stream = EventStream()
+        self._live: Live | None = None
+        self._last_line = 0.0
+
+    def take(self, event: Event) -> None:
+        changed = self._board.take(event)
+        if self._as_json or self._into is not None:
+            self._write(self._stream.lines(event))
+        if self._as_json:
+            return
+        text = event_text(event, self._board, self._printer.err_paint)
+        if self._live is not None:
+            # The table shows phases itself; what it can't show stands above it.
+            if event.type.value in ("apply_errored", "apply_skipped", "substitution"):
+                self._printer_above(text)
+        elif changed or event.type.value == "substitution":
+            self._printer.talk(text)
+            self._last_line = asyncio.get_running_loop().time()
+
+    def close(self, exit_code: int, diagnostics: Iterable[Diagnostic] = ()) -> None:
+        """The stream's last lines."""
+        if self._as_json or self._into is not None:
+            self._write(self._stream.closing(datetime.now(UTC), exit_code, tuple(diagnostics)))
+        if self._into is not None:
+            self._into.close()
+
+    async def watch(self, interrupt: Interrupt) -> None:
+        """Until cancelled."""
+        if self._as_json or self._printer.quiet:
+            return
+        told = False
+        self._last_line = asyncio.get_running_loop().time()
+        if self._printer.live:
+            self._open_live()
+        try:
+            while True:
+                await asyncio.sleep(REDRAW_S)
+                if interrupt.first.is_set() and not told:
+                    told = True
+                    self._printer_above(
+                        "Interrupted: nothing new starts, what is under way is awaited and saved. Again: stop now.\n"
+                    )
+                self._beat()
+        finally:
+            self._close_live()
+
+    def _beat(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._live is not None:
+            self._redraw()
+        elif now - self._last_line >= HEARTBEAT_S and self._board.working():
+            self._printer.talk(heartbeat_text(self._board, datetime.now(UTC), self._printer.err_paint))
+            self._last_line = now
+
+    def _write(self, documents: Iterable[Document]) -> None:
+        for document in documents:
+            if self._as_json:
+                self._printer.json(document, indent=None)
+            if self._into is not None:
+                self._into.write(json.dumps(document, ensure_ascii=False) + "\n")
+
+    # --- the live table ------------------------------------------------------------------------------------------
+
+    def _open_live(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(
+            file=_PrinterFile(self._printer),
+            force_terminal=True,
+            color_system="auto" if self._printer.err_paint.colours else None,
+            highlight=False,
+        )
+        self._live = Live(
+            console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+        )
+        self._live.start()
+        self._redraw()
+
+    def _redraw(self) -> None:
+        from lium_plan.views.events_live import live_table
+
+        if self._live is not None and len(self._board):
+            height = shutil.get_terminal_size().lines - 1
+            self._live.update(live_table(self._board, datetime.now(UTC), height=height), refresh=True)
+
+    def _close_live(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+    def _printer_above(self, text: str) -> None:
+        if self._live is None:
+            self._printer.err(text)
+            return
+        from rich.text import Text
+
+        self._live.console.print(Text.from_ansi(text.rstrip("\n")), soft_wrap=True)

@@ -1,0 +1,143 @@
+"""Session: one command's run: its global options, its settings, its printer, and how it ends.
+
+Owns the way from an exception to an exit code. Loads the simulator and the event loop only when they are asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lium_plan.cli.printer import Printer
+from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, worst
+
+if TYPE_CHECKING:
+    from lium_plan.interrupts import Interrupt
+    from lium_plan.settings import Settings
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class GlobalOptions:
+    """The options that may stand before and after the command; the later one wins."""
+
+    chdir: str | None = None
+    stack: str | None = None
+    state: str | None = None
+    sim: bool = False
+    verbose: int = 0
+    quiet: bool = False
+    color: str = "auto"
+
+    def take(self, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            if name == "verbose":
+                self.verbose += value
+            elif value is not None and value is not False:
+                setattr(self, name, value)
+
+
+@dataclass(slots=True)
+class Session:
+    options: GlobalOptions = field(default_factory=GlobalOptions)
+    printer: Printer = field(default_factory=lambda: Printer(os.environ))
+    parallelism: int | None = None
+    """From `--parallelism`."""
+    _shown: set[Diagnostic] = field(default_factory=set)
+    _moved: bool = False
+
+    def start(self) -> None:
+        """Make the global options true: directory, colours, verbosity. Raises `Failure` for a bad `--chdir`."""
+        self.printer.quiet = self.options.quiet
+        self.printer.set_colours(self.options.color)
+        if self.options.chdir is not None and not self._moved:
+            try:
+                os.chdir(self.options.chdir)
+            except OSError as fault:
+                raise Failure(
+                    ExitCode.USAGE,
+                    (error("bad-chdir", f"--chdir {self.options.chdir}: {fault.strerror}"),),
+                ) from None
+            self._moved = True
+        if self.options.verbose:
+            import logging
+
+            level = logging.INFO if self.options.verbose == 1 else logging.DEBUG
+            logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
+            logging.getLogger("lium_plan").setLevel(level)
+
+    # --- settings ----------------------------------------------------------------------------------------------
+
+    def settings(self) -> Settings:
+        """The settings, for commands that need no server. Raises `Failure`."""
+        from pathlib import Path
+
+        from lium_plan.settings import Flags, resolve
+
+        flags = Flags(self.options.stack, self.options.state, self.options.sim, self.parallelism)
+        return resolve(flags, os.environ, Path.home())
+
+    def server_settings(self) -> Settings:
+        """The settings with a server to talk to: with `--sim`, the local Lium is started or joined first."""
+        settings = self.settings()
+        if not settings.sim:
+            return settings
+        from lium_plan.sim.background import start_or_join
+
+        local = start_or_join(settings.state_dir)
+        if local.started:
+            self.printer.talk(f"Started a local Lium at {local.base_url} (lium-plan sim stop ends it).\n")
+        key = settings.ssh_key_path
+        if key is None:
+            key = local.directory / "id_ed25519"
+            if not key.exists():
+                from lium_plan.ssh.keys import make_key
+
+                make_key(key)
+        return settings.simulated(base_url=local.base_url, api_key=local.api_key, ssh_key_path=key)
+
+    # --- running -----------------------------------------------------------------------------------------------
+
+    def run(self, work: Callable[[Interrupt], Awaitable[T]]) -> T:
+        """Run `work` on an event loop that hears signals. Raises `KeyboardInterrupt` when one ended it."""
+        import asyncio
+
+        from lium_plan.interrupts import Interrupt
+
+        async def main() -> T:
+            interrupt = Interrupt()
+            task = asyncio.current_task()
+            assert task is not None
+            with interrupt.listening(task.cancel):
+                self.printer.on_closed_terminal = interrupt.trigger
+                try:
+                    return await work(interrupt)
+                except asyncio.CancelledError:
+                    if interrupt.count:
+                        raise KeyboardInterrupt from None
+                    raise
+                finally:
+                    self.printer.on_closed_terminal = None
+
+        return asyncio.run(main())
+
+    # --- ending ------------------------------------------------------------------------------------------------
+
+    def show(self, diagnostics: Iterable[Diagnostic]) -> None:
+        """Findings as text on stderr, each once a run."""
+        from lium_plan.views.diagnostics_text import diagnostics_text
+
+        fresh = [item for item in dict.fromkeys(diagnostics) if item not in self._shown]
+        self._shown.update(fresh)
+        if self.options.quiet:
+            fresh = [item for item in fresh if item.severity == "error"]
+        self.printer.err(diagnostics_text(fresh, self.printer.err_paint))
+
+
+def ending(exit_code: ExitCode, diagnostics: Iterable[Diagnostic]) -> ExitCode:
+    """The exit code of a command that has these findings: an error among them is never 0."""
+    failed = any(item.severity == "error" for item in diagnostics)
+    return worst((exit_code, ExitCode.ERROR)) if failed else exit_code

@@ -1,0 +1,180 @@
+"""Carrying out a plan: exactly its actions, in its order, each by its kind's driver.
+
+Owns the way from an action to a driver's step, and from what happened to results. Knows no kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from lium_plan.addresses import Address
+from lium_plan.diagnostics import Diagnostic, error
+from lium_plan.engine.emitter import Emitter
+from lium_plan.engine.events import ActionResult, EventType, ResultKind
+from lium_plan.engine.run import EngineRun, price_of
+from lium_plan.engine.walk import Ending, walk
+from lium_plan.kinds.desired import Desired
+from lium_plan.kinds.protocol import ActionFailed, Cancelled, Comparison, Driver, Record, Step, Verb
+from lium_plan.kinds.registry import kind
+from lium_plan.planning.order import Graph
+from lium_plan.planning.plan import Action, Plan
+
+PROTECTION = "lifecycle.prevent_destroy"
+
+
+def action_id(action: Action) -> str:
+    """Unique in a plan: the address, with the remote id for the deletion of a deposed resource."""
+    return str(action.address) if action.deposed_id is None else f"{action.address}#{action.deposed_id}"
+
+
+class Applier:
+    """Carries out one plan in one run."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        desired: Desired | None,
+        run: EngineRun,
+        drivers: Mapping[str, Driver],
+        *,
+        emitter: Emitter,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._actions = {action_id(action): action for action in plan.actions}
+        self._desired = desired
+        self._run = run
+        self._drivers = drivers
+        self._emitter = emitter
+        self._now = now
+        self._started: dict[str, float] = {}
+        self.results: list[ActionResult] = []
+
+    async def apply(self, *, parallelism: int, stop: asyncio.Event) -> tuple[ActionResult, ...]:
+        """Walk the plan. What failed, was skipped or stays unknown is in the results, never raised."""
+        edges = {
+            identity: tuple(str(address) for address in action.depends_on) for identity, action in self._actions.items()
+        }
+        graph = Graph(self._actions, edges)
+        await walk(graph, self._perform, parallelism=parallelism, stop=stop, ended=self._ended)
+        return tuple(self.results)
+
+    async def _perform(self, identity: str) -> None:
+        action = self._actions[identity]
+        self._started[identity] = asyncio.get_running_loop().time()
+        self._emitter.emit(
+            EventType.APPLY_START,
+            address=action.address,
+            verb=action.verb,
+            price_per_hour_usd=action.price_per_hour_usd,
+        )
+        try:
+            await self._carry_out(action, identity)
+        except Cancelled:
+            raise asyncio.CancelledError from None
+
+    async def _carry_out(self, action: Action, identity: str) -> None:
+        ledger = self._run.ledger
+        record = ledger.record_by_key(identity)
+        if action.verb is Verb.FORGET:
+            ledger.remove(identity, action.reason or "gone")
+            return
+        resource = self._desired.resources.get(action.address) if self._desired is not None else None
+        if action.verb is Verb.DESTROY:
+            resource = None
+            if record is None:
+                return  # it went with something else of this run
+        elif resource is None:
+            raise ActionFailed(
+                error("not-desired", "it is planned, and the manifest has it no more", address=str(action.address))
+            )
+        if not self._is_protection_only(action):
+            step = Step(
+                action.verb,
+                action.address,
+                resource,
+                record,
+                {} if resource is None else kind(resource.kind).inputs(resource.spec, self._comparison()),
+                action.offer,
+                action.ceiling_per_hour_usd,
+            )
+            await self._drivers[action.address.kind].perform(step, self._run)
+        if resource is not None:
+            self._keep_protection(action.address, resource.lifecycle.prevent_destroy)
+
+    def _is_protection_only(self, action: Action) -> bool:
+        return action.verb is Verb.UPDATE and all(change.path == PROTECTION for change in action.changes)
+
+    def _keep_protection(self, address: Address, protected: bool) -> None:
+        record = self._run.ledger.record(address)
+        if record is not None and record.protected != protected:
+            self._run.ledger.put(replace(record, protected=protected))
+
+    def _comparison(self) -> Comparison:
+        """What inputs are made from at the moment of the step: references have their values by now."""
+        return Comparison(
+            now=self._now(),
+            salt=self._run.ledger.salt,
+            resolve=self._run.lookup,
+            verbs={},
+            records=self._run.ledger.records(),
+        )
+
+    # --- results -------------------------------------------------------------------------------------------------
+
+    def _ended(self, identity: str, ending: Ending) -> None:
+        action = self._actions[identity]
+        started = self._started.get(identity)
+        seconds = 0.0 if started is None else asyncio.get_running_loop().time() - started
+        kind_of_end, cause, because = self._judge(action, ending)
+        self.results.append(ActionResult(action.address, action.verb, kind_of_end, seconds, cause, because))
+        record: Record | None = self._run.ledger.record_by_key(identity)
+        self._emitter.emit(
+            _EVENTS[kind_of_end],
+            address=action.address,
+            verb=action.verb,
+            price_per_hour_usd=price_of(record),
+            message=_message(kind_of_end, cause, because),
+            diagnostic=cause,
+            details={"elapsed_s": round(seconds, 3), "id": record.id if record is not None else None},
+        )
+
+    def _judge(self, action: Action, ending: Ending) -> tuple[ResultKind, Diagnostic | None, Address | None]:
+        if ending.done:
+            return ResultKind.DONE, None, None
+        if ending.interrupted:
+            return ResultKind.INTERRUPTED, None, None
+        if ending.skipped_because is not None:
+            return ResultKind.SKIPPED, None, self._actions[ending.skipped_because].address
+        if isinstance(ending.failure, ActionFailed):
+            unknown = ending.failure.unknown
+            return (ResultKind.UNKNOWN if unknown else ResultKind.FAILED), ending.failure.diagnostic, None
+        return ResultKind.FAILED, _unexpected(action, ending.failure), None
+
+
+def _unexpected(action: Action, failure: BaseException | None) -> Diagnostic:
+    """Whatever else a driver raises fails its own action only; the class says where to look."""
+    return error("action-failed", f"{action.verb}: {type(failure).__name__}: {failure}", address=str(action.address))
+
+
+def _message(end: ResultKind, cause: Diagnostic | None, because: Address | None) -> str | None:
+    if cause is not None:
+        return cause.message
+    if because is not None:
+        return f"skipped: {because} failed"
+    return "interrupted" if end is ResultKind.INTERRUPTED else None
+
+
+_EVENTS = {
+    ResultKind.DONE: EventType.APPLY_COMPLETE,
+    ResultKind.FAILED: EventType.APPLY_ERRORED,
+    ResultKind.UNKNOWN: EventType.APPLY_ERRORED,
+    ResultKind.SKIPPED: EventType.APPLY_SKIPPED,
+    ResultKind.INTERRUPTED: EventType.APPLY_SKIPPED,
+}
+
+
+def failed_anything(results: Iterable[ActionResult]) -> bool:
+    return any(result.kind in (ResultKind.FAILED, ResultKind.SKIPPED) for result in results)

@@ -1,0 +1,54 @@
+"""Interrupt: how a run learns that it should end.
+
+Owns the counting of signals (SIGINT, SIGTERM, SIGHUP). Decides nothing: the first one asks a run to start nothing new
+and to save, the second one to stop now. Until `arm` is called nothing has been sent, so a signal simply ends the task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupt:
+    """Two events that are set by the first and by the second signal."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
+        self.count = 0
+        self._armed = False
+        self._cancel: Callable[[], object] | None = None
+
+    def arm(self) -> None:
+        """From here on a signal must not tear the run down: there may be something to save."""
+        self._armed = True
+
+    def trigger(self) -> None:
+        """Count one signal. Call on the event loop's thread."""
+        self.count += 1
+        self.first.set()
+        if self.count > 1:
+            self.second.set()
+        if not self._armed and self._cancel is not None:
+            self._cancel()
+
+    @contextmanager
+    def listening(self, cancel: Callable[[], object]) -> Iterator[Interrupt]:
+        """Take over the signals of the running loop; `cancel` ends the task while the interrupt is not armed."""
+        loop = asyncio.get_running_loop()
+        self._cancel = cancel
+        # What was ignored when we were started stays ignored: `nohup` means it.
+        taken = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        for number in taken:
+            loop.add_signal_handler(number, self.trigger)
+        try:
+            yield self
+        finally:
+            for number in taken:
+                loop.remove_signal_handler(number)
+            self._cancel = None

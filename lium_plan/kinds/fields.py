@@ -1,0 +1,240 @@
+"""The field types of the manifest's blocks: for each, how it is read and what its JSON Schema says.
+
+Owns the link between `values` (meaning) and pydantic plus JSON Schema (shape), so that both validators come from one
+place. Importing this loads pydantic: only blocks do. Refuses coercion: every type reads through `values.read_*`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from lium_plan.addresses import NAME
+from lium_plan.expressions import Text
+from lium_plan.kinds import values
+from lium_plan.kinds.values import (
+    Canary,
+    Fault,
+    Nodes,
+    OnCompletion,
+    OnFailure,
+    Placement,
+    Range,
+    RetryEvent,
+    RunWhen,
+    ScaleDown,
+    SpotPolicy,
+    VariableType,
+    read_string,
+    shown,
+)
+
+__all__ = ["Range", "Text"]
+
+Schema = dict[str, Any]
+EXPRESSION: Schema = {"type": "string", "pattern": r"\$\{\{[\s\S]*\}\}"}
+"""What the schema allows in every typed field besides its own type."""
+_SCALAR = ["string", "number", "boolean"]
+
+
+class Block(BaseModel):
+    """The base of everything that is written in a manifest: immutable, and nothing unknown in it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, strict=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Reads a value with a function of ours, whatever the field's type; `Fault` becomes pydantic's error."""
+
+    read: Callable[[object], object]
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(_telling(self.read))
+
+
+def _telling(read: Callable[[object], object]) -> Callable[[object], object]:
+    def validate(value: object) -> object:
+        try:
+            return read(value)
+        except Fault as fault:
+            raise PydanticCustomError("bad-value", "{message}", {"message": str(fault)}) from None
+
+    return validate
+
+
+def _schema(*alternatives: Schema, description: str = "") -> WithJsonSchema:
+    schema: Schema = {"anyOf": [*alternatives, EXPRESSION]}
+    if description:
+        schema["description"] = description
+    return WithJsonSchema(schema)
+
+
+def _matching(pattern: str, *, number: bool = True, description: str = "") -> WithJsonSchema:
+    """A string of a shape. `number`: an unquoted number may be one too (`8`), its text is what counts."""
+    numbers = [{"type": "number", "minimum": 0}] if number else []
+    return _schema({"type": "string", "pattern": f"^(?:{pattern})$"}, *numbers, description=description)
+
+
+def _words(words: type[StrEnum]) -> tuple[Reading, WithJsonSchema]:
+    return Reading(lambda value: values.read_word(words, value)), _schema(
+        {"enum": [str(word) for word in words]}
+    )
+
+
+def _pattern(pattern: str, expected: str) -> Callable[[object], str]:
+    compiled = re.compile(pattern)
+
+    def read(value: object) -> str:
+        text = read_string(value)
+        if not compiled.fullmatch(text):
+            raise Fault(f"expected {expected}, found {shown(value)}")
+        return text
+
+    return read
+
+
+def _integer(minimum: int, maximum: int) -> tuple[Reading, WithJsonSchema]:
+    return (
+        Reading(lambda value: values.read_integer(value, minimum=minimum, maximum=maximum)),
+        _schema({"type": "integer", "minimum": minimum, "maximum": maximum}),
+    )
+
+
+def shaped(pattern: str, expected: str) -> tuple[Reading, WithJsonSchema]:
+    """A string of a shape, quoted or not."""
+    return Reading(_pattern(pattern, expected)), _matching(pattern)
+
+
+_NOT_EMPTY = Reading(_pattern(r"[\s\S]+", "something, not an empty string"))
+
+String = Annotated[str, Reading(read_string), WithJsonSchema({"type": _SCALAR})]
+Filled = Annotated[str, _NOT_EMPTY, WithJsonSchema({"type": _SCALAR, "minLength": 1})]
+TextField = Annotated[Text, Reading(values.read_text), WithJsonSchema({"type": _SCALAR})]
+Flag = Annotated[bool, Reading(values.read_boolean), _schema({"type": "boolean"})]
+Anything = Annotated[object, WithJsonSchema({})]
+
+Number = Annotated[Decimal, Reading(values.read_decimal), _schema({"type": "number"})]
+Count = Annotated[int, *_integer(0, 10**6)]
+Positive = Annotated[int, *_integer(1, 10**6)]
+Port = Annotated[
+    int, Reading(values.read_port), _matching("[1-9][0-9]{0,4}", description="A container TCP port")
+]
+Money = Annotated[
+    Decimal, Reading(values.read_money), _schema({"type": "number", "exclusiveMinimum": 0, "maximum": 10**9})
+]
+_DURATION = r"(?=.)(?:[0-9]{1,6}d)?(?:[0-9]{1,6}h)?(?:[0-9]{1,6}m)?(?:[0-9]{1,9}s)?"
+Duration = Annotated[
+    int, Reading(values.read_duration), _matching(_DURATION, number=False, description="6h, 2d, 90m, 10m30s")
+]
+Ttl = Annotated[
+    int,
+    Reading(values.read_ttl),
+    _matching(_DURATION, number=False, description="Whole hours, 1h to 720h, or 2d"),
+]
+CountRange = Annotated[
+    Range,
+    Reading(values.read_range),
+    _matching(
+        r"[0-9]{1,9}|[0-9]{1,9}\.\.(?:[0-9]{1,9})?|\.\.[0-9]{1,9}", description="8, 8.., ..32 or 8..32"
+    ),
+]
+_SIZE = r"[0-9]+(?:\.[0-9]+)?\s*(?:[mMgGtT][iI]?[bB])?"
+SizeRange = Annotated[
+    Range,
+    Reading(values.read_size_range),
+    _matching(
+        rf"{_SIZE}|{_SIZE}\.\.(?:{_SIZE})?|\.\.{_SIZE}", description="20GB, 20GB.., ..64GB or 20GB..64GB"
+    ),
+]
+Speed = Annotated[
+    Decimal,
+    Reading(values.read_speed),
+    _matching(
+        r"[0-9]{1,9}(?:\.[0-9]{1,9})?\s*[mMgG][bB][pP][sS]", number=False, description="500Mbps or 1Gbps"
+    ),
+]
+Version = Annotated[
+    Decimal,
+    Reading(lambda value: Decimal(_pattern(r"[0-9]{1,3}(\.[0-9]{1,3})?", "a version such as 12.4")(value))),
+    _matching(r"[0-9]{1,3}(?:\.[0-9]{1,3})?"),
+]
+NodesField = Annotated[
+    Nodes,
+    Reading(values.read_nodes),
+    _schema(
+        {"type": "integer", "minimum": 0, "maximum": values.MAX_NODES},
+        {"type": "string", "pattern": r"^[0-9]{1,9}\.\.[0-9]{1,9}$"},
+        {"type": "array", "items": {"type": ["string", "integer"]}},
+        description="N, MIN..MAX, or a list of member names",
+    ),
+]
+Name = Annotated[str, *shaped(NAME, "a name: a-z, 0-9 and -, beginning with a letter, at most 32 characters")]
+Variable = Annotated[str, *shaped(r"[a-z_][a-z0-9_]{0,63}", "a variable's name: a-z, 0-9 and _")]
+Output = Annotated[str, *shaped(r"[a-z][a-z0-9_-]{0,63}", "an output's name: a-z, 0-9, - and _")]
+EnvName = Annotated[
+    str, *shaped(r"[A-Za-z_][A-Za-z0-9_]*", "an environment variable's name: letters, digits, _")
+]
+Member = Annotated[str, Reading(values.read_member), _matching(r"[a-z][a-z0-9-]{0,31}|0|[1-9][0-9]{0,8}")]
+Region = Annotated[
+    str,
+    *shaped(r"[A-Za-z]{2}(?:-[A-Za-z0-9]{1,8})?", "a country or country-subdivision such as us or jp-13"),
+]
+NodeId = Annotated[str, *shaped(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}", "a node's id")]
+Uuid = Annotated[
+    str,
+    *shaped(
+        r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
+        "an id such as 6b1f2a7e-4c1d-4e0f-9a3b-2d5e6f708192",
+    ),
+]
+AbsolutePath = Annotated[str, *shaped(r"/[^\0\n]*", "an absolute path such as /root")]
+Mode = Annotated[str, *shaped("[0-7]{3,4}", "octal permissions such as 0755")]
+Percentage = Annotated[
+    str, *shaped(r"[0-9]{1,6}|[0-9]{1,3}%", "a number of pods, or a percentage such as 30%")
+]
+
+SpotPolicyField = Annotated[SpotPolicy, *_words(SpotPolicy)]
+PlacementField = Annotated[Placement, *_words(Placement)]
+ScaleDownField = Annotated[ScaleDown, *_words(ScaleDown)]
+RunWhenField = Annotated[RunWhen, *_words(RunWhen)]
+OnFailureField = Annotated[OnFailure, *_words(OnFailure)]
+CanaryField = Annotated[Canary, *_words(Canary)]
+OnCompletionField = Annotated[OnCompletion, *_words(OnCompletion)]
+RetryEventField = Annotated[RetryEvent, *_words(RetryEvent)]
+VariableTypeField = Annotated[VariableType, *_words(VariableType)]
+
+Environment = dict[EnvName, TextField]
+
+
+@dataclass(frozen=True, slots=True)
+class Shorthand:
+    """Lets a block also be written as a scalar: `expand` turns that into the mapping it stands for.
+
+    `schema` is the scalar's JSON Schema. `expand` gets anything but a mapping and raises `Fault`.
+    """
+
+    expand: Callable[[object], Mapping[str, object]]
+    schema: Mapping[str, object]
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def before(value: object) -> object:
+            return value if isinstance(value, Mapping | BaseModel) else self.expand(value)
+
+        return core_schema.no_info_before_validator_function(_telling(before), handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
+        return {"anyOf": [dict(self.schema), handler(schema), EXPRESSION]}

@@ -1,0 +1,163 @@
+"""What is written for a fleet: how many pods, what they need, what they run, how long they live."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import Annotated
+
+from pydantic import Field, WithJsonSchema
+
+from lium_plan.kinds.bootstrap.block import BootstrapBlock
+from lium_plan.kinds.fields import (
+    Block,
+    CountRange,
+    Duration,
+    Filled,
+    Flag,
+    Money,
+    Name,
+    NodeId,
+    NodesField,
+    PlacementField,
+    Positive,
+    Reading,
+    Region,
+    RetryEventField,
+    ScaleDownField,
+    Shorthand,
+    SizeRange,
+    Speed,
+    SpotPolicyField,
+    Ttl,
+    Version,
+)
+from lium_plan.kinds.pod.gpus import KNOWN, normalise
+from lium_plan.kinds.template.block import Image
+from lium_plan.kinds.values import (
+    Fault,
+    Nodes,
+    Placement,
+    ScaleDown,
+    SpotPolicy,
+    read_string,
+    refuse_text,
+    shown,
+)
+from lium_plan.kinds.volume.block import VolumeLifecycle
+
+_COUNT = re.compile(r"[0-9]{1,6}")
+_MEMORY = re.compile(r"(?:\.\.)?[0-9].*[A-Za-z.]|.*\.\..*")
+_GPU_SCHEMA = {
+    "type": ["string", "integer"],
+    "description": "NAME[,NAME…][:MEMORY][:COUNT], e.g. H100:80GB:1",
+}
+
+
+def _gpu_from(value: object) -> dict[str, object]:
+    """`NAME[,NAME…][:MEMORY][:COUNT]`, each part optional: the parts tell themselves apart."""
+    if value is None or isinstance(value, list):
+        raise Fault(f"expected a GPU such as H100:80GB:1, found {shown(value)}")
+    spec: dict[str, object] = {}
+    for part in (part.strip() for part in read_string(value).split(":")):
+        key: str
+        meaning: object
+        if _COUNT.fullmatch(part):
+            key, meaning = "count", int(part)
+        elif _MEMORY.fullmatch(part):
+            key, meaning = "memory", part
+        elif part and not spec:
+            key, meaning = "name", [name.strip() for name in part.split(",")]
+        else:
+            raise Fault(f"expected NAME[,NAME…][:MEMORY][:COUNT] such as H100:80GB:1, found {shown(value)}")
+        if key in spec:
+            raise Fault(f"two values for the GPU's {key} in {shown(value)}")
+        spec[key] = meaning
+    return spec
+
+
+def _gpu_names(value: object) -> tuple[str, ...]:
+    """Known models only: an unknown one could never be found on offer."""
+    refuse_text(value)
+    written = value if isinstance(value, list | tuple) else [value]
+    names = []
+    for item in written:
+        name = read_string(item)
+        known = normalise(name)
+        if known is None:
+            raise Fault(f"unknown GPU {shown(name)}{_nearest_gpu(name)}")
+        names.append(known)
+    return tuple(dict.fromkeys(names))
+
+
+def _nearest_gpu(name: str) -> str:
+    known = {model.lower(): model for model in sorted(KNOWN)}
+    found = get_close_matches(re.sub(r"[\s-]+", "", name).lower(), known, 1, 0.5)
+    return f"; did you mean {known[found[0]]}?" if found else ""
+
+
+class GpuBlock(Block):
+    """Which GPUs, how much memory on each, how many in a pod. Without a name: any."""
+
+    names: Annotated[
+        tuple[str, ...],
+        Reading(_gpu_names),
+        WithJsonSchema(
+            {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": ["string", "number"]}}]}
+        ),
+    ] = Field((), alias="name", description="One model, or several that will do")
+    memory: SizeRange | None = Field(None, description="Of each GPU")
+    count: Positive = 1
+
+
+class ResourcesBlock(Block):
+    """What a pod must at least have. No constraint where nothing is written."""
+
+    gpu: Annotated[GpuBlock, Shorthand(_gpu_from, _GPU_SCHEMA)]
+    cpu: CountRange | None = None
+    memory: SizeRange | None = None
+    disk: SizeRange | None = Field(None, description="The container filesystem; the local volume is apart")
+
+
+class UpdateBlock(Block):
+    parallel: Positive = Field(1, description="Members that a template switch takes down at a time")
+
+
+class RetryBlock(Block):
+    on_events: tuple[RetryEventField, ...]
+    duration: Duration = Field(3600, description="How long to go on trying; default 1h")
+
+
+class FleetLifecycle(VolumeLifecycle):
+    create_before_destroy: Flag = Field(False, description="Rent the replacement before deleting the old pod")
+
+
+class FleetBlock(Block):
+    """Pods with one specification: `fleet.NAME[MEMBER]`."""
+
+    nodes: NodesField = Nodes(1, 1)
+    resources: ResourcesBlock
+    regions: tuple[Region, ...] = Field((), description="Country or country-subdivision, any case")
+    spot_policy: SpotPolicyField = SpotPolicy.ON_DEMAND
+    max_price: Money | None = Field(None, description="USD per pod and hour")
+    node_ids: tuple[NodeId, ...] = Field((), description="Only these nodes")
+    exclude_nodes: tuple[NodeId, ...] = Field((), description="Never these nodes")
+    min_download: Speed | None = Field(None, description="500Mbps, 1Gbps")
+    nvlink: Flag = False
+    reliable: Flag = False
+    min_cuda: Version | None = None
+    template: Name | None = None
+    image: Image | None = Field(None, description="A one-line template")
+    volume: Name | None = Field(None, description="Attached at /mnt; a fleet of one only")
+    ssh_key: Filled | None = Field(
+        None, description="Path of the private key; default: as the official client"
+    )
+    ttl: Ttl | None = Field(None, description="Time to live, given to the server with the rent")
+    ttl_renew: Flag = Field(False, description="Every apply re-arms the deadline")
+    placement: PlacementField = Placement.ANY
+    backups: Flag = False
+    bootstrap: BootstrapBlock | None = None
+    update: UpdateBlock | None = None
+    retry: RetryBlock | None = None
+    scale_down: ScaleDownField = ScaleDown.UNHEALTHY_FIRST
+    lifecycle: FleetLifecycle | None = None

@@ -1,0 +1,264 @@
+"""Pods: survey, rent until ready, change in place, give back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from lium_plan.diagnostics import error
+from lium_plan.kinds.failures import diagnose, pause
+from lium_plan.kinds.pod.offers import Offer
+from lium_plan.kinds.pod.removal import Removals
+from lium_plan.kinds.pod.rent import Refused, Rents, why_refused
+from lium_plan.kinds.pod.spec import PodSpec, ttl_end
+from lium_plan.kinds.pod.waiting import GivenUp, Waits, pod_facts, set_removal
+from lium_plan.kinds.protocol import (
+    ActionFailed,
+    Claim,
+    Marked,
+    Observation,
+    OpenEffect,
+    Outcome,
+    Presence,
+    Record,
+    Run,
+    Settlement,
+    Step,
+    Survey,
+    Verb,
+)
+from lium_plan.kinds.services import Services
+from lium_plan.lium.errors import LiumError, Refusal, classify_refusal
+from lium_plan.lium.models import Pod
+from lium_plan.marks import parse_pod_name
+
+FAILED_PODS_MAX = 3
+"""So many pods of one address may fail to start in one run before it is given up."""
+RETRY_REFUSED_S = 15.0
+"""Pause before nodes that refused are asked again, while the fleet's `retry` lasts."""
+VOLUME_BUSY_S = 10.0
+
+
+def open_driver(services: Services) -> PodDriver:
+    return PodDriver(services)
+
+
+class PodDriver:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._client = services.client
+        self._rents = Rents(services)
+        self._removals = Removals(services)
+        self._waits = Waits(services, self._removals)
+
+    async def survey(self, records: Sequence[Record], *, scope_mark: str, lineage_mark: str | None) -> Survey:
+        listed = {pod.id: pod for pod in await self._client.pods()}
+        missing = [record for record in records if record.id not in listed]
+        proofs = await self._removals.proofs(missing)
+        observations = {record.key: _present(listed[str(record.id)]) for record in records if record.id in listed}
+        for key, (gone, why) in proofs.items():
+            observations[key] = Observation(Presence.ABSENT if gone else Presence.UNREACHABLE, reason=why)
+        known = {record.id for record in records}
+        return Survey(observations, tuple(_marked(pod) for pod in listed.values() if pod.id not in known))
+
+    async def perform(self, step: Step, run: Run) -> None:
+        match step.verb:
+            case Verb.DESTROY:
+                if step.record is not None:
+                    await self._removals.delete(step.record, run)
+            case Verb.UPDATE:
+                await self._update(step, run)
+            case Verb.REBOOT:
+                await self._reboot(step, run)
+            case Verb.ADOPT:
+                await self._adopt(step, run)
+            case _:
+                await self._rent_until_ready(step, run)
+
+    async def settle(self, effect: OpenEffect, run: Run) -> Settlement:
+        match effect.op:
+            case "rent":
+                return await self._rents.settle(effect, run)
+            case "delete":
+                return await self._removals.settle(effect, run)
+            case _:
+                run.ledger.failed(effect, "what the server shows is compared again")
+                return Settlement(Outcome.NOT_DONE, "the change is compared again")
+
+    # --- renting -------------------------------------------------------------------------------------------------
+
+    async def _rent_until_ready(self, step: Step, run: Run) -> None:
+        spec: PodSpec = step.wanted().spec
+        failures: list[str] = []
+        refused: set[str] = set()
+        while True:
+            claim, record = await self._rent(step, refused, run)
+            why = await self._wait_or_give_back(step, record, spec, run)
+            if why is None:
+                return
+            failures.append(f"node {claim.offer.node_id}: {why}")
+            refused.add(claim.offer.node_id)
+            if len(failures) >= FAILED_PODS_MAX:
+                raise ActionFailed(
+                    error(
+                        "pod-failed",
+                        f"{len(failures)} pods did not start: {'; '.join(failures)}",
+                        address=str(step.address),
+                    )
+                )
+
+    async def _wait_or_give_back(self, step: Step, record: Record, spec: PodSpec, run: Run) -> str | None:
+        """None once the pod is ready; else why it isn't, with the pod given back."""
+        try:
+            await self._waits.until_ready(record, spec, run)
+        except GivenUp as failure:
+            current = run.ledger.record(step.address) or record
+            run.phase(step.address, f"giving it back: {failure}")
+            await self._removals.delete(current, run)
+            return str(failure)
+        return None
+
+    async def _rent(self, step: Step, refused: set[str], run: Run) -> tuple[Claim, Record]:
+        """One offer after another until the server says yes, no offer is left, or the time for it is up."""
+        resource = step.wanted()
+        spec: PodSpec = resource.spec
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + max(spec.retry_s, 0)
+        said_no: set[str] = set()
+        planned: Offer | None = None if refused else step.offer
+        while True:
+            try:
+                claim = await run.market.claim(
+                    step.address,
+                    spec.requirement,
+                    planned=planned,
+                    ceiling_per_hour_usd=step.ceiling_per_hour_usd,
+                    refused=frozenset(refused | said_no),
+                )
+            except ActionFailed:
+                if loop.time() + RETRY_REFUSED_S > deadline:
+                    raise
+                said_no.clear()
+                run.phase(step.address, "no capacity: looking again")
+                await pause(run, RETRY_REFUSED_S)
+                continue
+            if step.offer is not None and claim.offer.node_id != step.offer.node_id:
+                run.substituted(step.address, step.offer, claim.offer)
+            run.phase(step.address, "renting", node_id=claim.offer.node_id)
+            try:
+                return claim, await self._rents.place(step, claim, run)
+            except Refused as refusal:
+                run.market.release(step.address)
+                planned = await self._after_refusal(refusal, step, claim, said_no, run)
+            except BaseException:
+                run.market.release(step.address)
+                raise
+
+    async def _after_refusal(
+        self, refusal: Refused, step: Step, claim: Claim, said_no: set[str], run: Run
+    ) -> Offer | None:
+        """What to try next: None for another offer, the same offer where waiting helps. Raises when nothing will."""
+        match refusal.kind:
+            case Refusal.CAPACITY:
+                said_no.add(claim.offer.node_id)
+                run.phase(step.address, f"refused by node {claim.offer.node_id}: {refusal}")
+                return None
+            case Refusal.BROKEN_POD:
+                said_no.add(claim.offer.node_id)
+                await self._clear_broken_pod(refusal, run)
+                return None
+            case Refusal.VOLUME_BUSY:
+                run.phase(step.address, "waiting for the volume to come free")
+                await pause(run, VOLUME_BUSY_S)
+                return claim.offer
+        raise why_refused(refusal, step.address) from refusal
+
+    async def _clear_broken_pod(self, refusal: Refused, run: Run) -> None:
+        """A broken pod of ours blocks its node; one that is not ours is left alone (contract §2.4.4)."""
+        broken = refusal.failure.broken_pod_id
+        record = next((item for item in run.ledger.records().values() if item.id == broken), None)
+        if record is not None:
+            await self._removals.delete(record, run)
+
+    async def _adopt(self, step: Step, run: Run) -> None:
+        """A pod of an earlier run that was rented and not seen ready."""
+        record, _ = step.owned()
+        why = await self._wait_or_give_back(step, record, step.wanted().spec, run)
+        if why is not None:
+            await self._rent_until_ready(replace(step, verb=Verb.CREATE, offer=None), run)
+
+    # --- changing ------------------------------------------------------------------------------------------------
+
+    async def _update(self, step: Step, run: Run) -> None:
+        record, pod_id = step.owned()
+        spec: PodSpec = step.wanted().spec
+        if spec.ttl_s is None:
+            try:
+                await self._client.cancel_removal(pod_id)
+            except LiumError as failure:
+                raise ActionFailed(diagnose(failure, step.address, "time to live")) from failure
+            inputs = {**record.inputs, "ttl_s": None}
+            run.ledger.put(replace(record, inputs=inputs, attributes={**record.attributes, "removal_at": None}))
+            return
+        due = ttl_end(record, spec.ttl_s)
+        if due is None or due <= self._services.now():
+            raise ActionFailed(
+                error(
+                    "ttl-past", f"a time to live of {spec.ttl_s // 3600} h has already ended", address=str(step.address)
+                )
+            )
+        await set_removal(self._services, record, due, spec.ttl_s, run)
+
+    async def _reboot(self, step: Step, run: Run) -> None:
+        """Another template: node and price stay, the container and its host key are new (contract §2.7.5)."""
+        record, pod_id = step.owned()
+        spec: PodSpec = step.wanted().spec
+        template = run.ledger.record(spec.template) if spec.template is not None else None
+        template_id = template.id if template is not None else spec.template_id
+        if template_id is None:
+            raise ActionFailed(
+                error("missing-dependency", f"{spec.template} does not exist", address=str(step.address))
+            )
+        switched = replace(record, status="pending", inputs=dict(step.inputs), depends_on=step.wanted().depends_on)
+
+        async def send(effect: OpenEffect) -> None:
+            try:
+                await self._client.switch_template(pod_id, template_id)
+            except LiumError as failure:
+                unsure = classify_refusal(failure) is Refusal.UNKNOWN
+                if not unsure or not await self._has_template(pod_id, template_id):
+                    run.ledger.failed(effect, str(failure))
+                    raise ActionFailed(diagnose(failure, step.address, "switch template")) from failure
+            run.ledger.done(effect, switched)
+
+        await run.effect(step.address, "switch", {"id": pod_id, "template_id": template_id}, send)
+        self._services.pins.forget_pin(pod_id)
+        try:
+            await self._waits.until_ready(switched, spec, run)
+        except GivenUp as failure:
+            raise ActionFailed(
+                error("reboot-failed", f"switch template: {failure}", address=str(step.address))
+            ) from failure
+
+    async def _has_template(self, pod_id: str, template_id: str) -> bool:
+        return (await self._client.pod(pod_id)).template_id == template_id
+
+
+def _present(pod: Pod) -> Observation:
+    return Observation(Presence.PRESENT, pod.status, pod_facts(pod))
+
+
+def _marked(pod: Pod) -> Marked:
+    marks = parse_pod_name(pod.name)
+    return Marked(
+        "pod",
+        pod.id,
+        pod.name,
+        marks.scope if marks else None,
+        marks.lineage if marks else None,
+        pod.price_per_hour_usd,
+        pod.created_at or datetime.fromtimestamp(0, UTC),
+        {"tail": marks.tail if marks else None, "node_id": pod.executor_id, "status": pod.status},
+    )

@@ -1,0 +1,193 @@
+"""Giving pods back, and being sure that they are gone.
+
+A DELETE is only a request (contract §2.7.3). Gone means: absent from a good list, 404 on the detail route, *and* one
+positive word: the statement says removed, an event says so, we saw it DELETING or dead, our own DELETE was accepted, or
+its time to live has passed. Without that word a pod is unreachable, not gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from lium_plan.diagnostics import Diagnostic, error
+from lium_plan.kinds.failures import RETRY_S, diagnose, pause, settle_delete
+from lium_plan.kinds.pod.rent import statement_of
+from lium_plan.kinds.pod.spec import DEAD_STATUSES
+from lium_plan.kinds.protocol import ActionFailed, OpenEffect, Outcome, Record, Run, Settlement
+from lium_plan.kinds.services import Services
+from lium_plan.lium.errors import (
+    AuthError,
+    ConflictError,
+    LiumError,
+    NotFoundError,
+    PermissionError_,
+)
+from lium_plan.lium.models import Pod
+
+NEVER_LISTED_GRACE = timedelta(seconds=60)
+"""A pod that no list has shown yet is given this long from its rent (contract §4.3)."""
+LEAVING = ("DELETING", *DEAD_STATUSES)
+REFUSALS_SHOWN_AFTER = 3
+
+
+class Removals:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._client = services.client
+        self._poller = services.poller
+
+    async def delete(self, record: Record, run: Run) -> None:
+        """Ask for the end and wait for it. What does not go within the deadline stays in state as `deleting`."""
+        pod_id = record.id
+        if pod_id is None:
+            run.ledger.remove(record.key, "it was never rented")
+            return
+        deadline = asyncio.get_running_loop().time() + run.wait_timeout_s
+        run.phase(record.address, "deleting")
+        leaving = await self._ask(record, pod_id, run, deadline)
+        await self._await_gone(leaving, pod_id, run, deadline)
+        self._services.pins.forget_pin(pod_id)
+        _, removed_at, total = await statement_of(self._services, pod_id)
+        run.ledger.remove(leaving.key, "gone")
+        run.market.release(record.address)
+        run.proved(leaving, removed_at=removed_at, total_usd=total)
+
+    async def _ask(self, record: Record, pod_id: str, run: Run, deadline: float) -> Record:
+        leaving = replace(record, status="deleting")
+
+        async def send(effect: OpenEffect) -> LiumError | None:
+            try:
+                await self._client.delete_pod(pod_id)
+            except NotFoundError:
+                pass
+            except (AuthError, PermissionError_) as failure:
+                run.ledger.failed(effect, str(failure))
+                raise ActionFailed(diagnose(failure, record.address, "delete")) from failure
+            except LiumError as failure:
+                if not await self._leaving(pod_id):
+                    run.ledger.failed(effect, str(failure))
+                    return failure
+            run.ledger.done(effect, leaving)
+            return None
+
+        while True:
+            refusal = await run.effect(record.address, "delete", {"id": pod_id, "key": record.key}, send)
+            if refusal is None:
+                return leaving
+            if asyncio.get_running_loop().time() + RETRY_S > deadline:
+                run.ledger.put(leaving)
+                raise ActionFailed(self._stuck(record, f"the server refuses: {refusal}", run))
+            why = "the pod is busy" if isinstance(refusal, ConflictError) else str(refusal)
+            run.phase(record.address, f"delete again in {RETRY_S:.0f} s: {why}")
+            await pause(run, RETRY_S)
+
+    async def _leaving(self, pod_id: str) -> bool:
+        """Whether the pod is on its way out, or gone from the list, by a fresh look."""
+        pods = {pod.id: pod for pod in await self._client.pods()}
+        return pod_id not in pods or pods[pod_id].status == "DELETING"
+
+    async def _await_gone(self, record: Record, pod_id: str, run: Run, deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        again_at = started + run.wait_timeout_s / 4
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    listing = await self._poller.next_listing(since=started)
+            except TimeoutError:
+                raise ActionFailed(self._stuck(record, "it is still listed", run)) from None
+            pod = listing.pods.get(pod_id)
+            if pod is None and await self._detail_gone(pod_id):
+                return
+            if pod is not None and pod.status != "DELETING" and loop.time() >= again_at:
+                # Accepted, and yet it goes on running: ask once more rather than wait for nothing.
+                again_at = loop.time() + run.wait_timeout_s / 4
+                await self._ask(record, pod_id, run, deadline)
+
+    async def _detail_gone(self, pod_id: str) -> bool:
+        try:
+            await self._client.pod(pod_id)
+        except NotFoundError:
+            return True
+        except LiumError:
+            return False
+        return False
+
+    def _stuck(self, record: Record, why: str, run: Run) -> Diagnostic:
+        price = record.attributes.get("price_per_hour_usd")
+        return error(
+            "still-there",
+            f"delete: not gone after {run.wait_timeout_s:.0f} s: {why}; it may still cost ${price}/h",
+            address=str(record.address),
+            hint="it stays in state as deleting; run the same command again",
+        )
+
+    async def settle(self, effect: OpenEffect, run: Run) -> Settlement:
+        """An open delete of an earlier run: look, and let the plan that follows go on from what is there."""
+        pod_id = str(effect.data.get("id"))
+        pods = {pod.id: pod for pod in await self._client.pods()}
+        if pod_id in pods:
+            return await settle_delete(run, effect, still_there=True)
+        record = next((item for item in run.ledger.records().values() if item.id == pod_id), None)
+        if record is not None and await self._detail_gone(pod_id):
+            run.ledger.done(effect, replace(record, status="deleting"))
+            return Settlement(Outcome.DONE, "it is on its way out")
+        run.ledger.failed(effect, "it is not listed, and not proved gone")
+        return Settlement(Outcome.NOT_DONE, "it is not listed, and not proved gone")
+
+    # --- is it gone? ---------------------------------------------------------------------------------------------
+
+    async def proofs(self, missing: Sequence[Record]) -> dict[str, tuple[bool, str]]:
+        """For records that a good list lacks: (gone, why) by key. One more call for all, two for each."""
+        if not missing:
+            return {}
+        ended = await self._ended_by_events(missing)
+        answers = await asyncio.gather(*(self._proof(record, ended) for record in missing))
+        return {record.key: answer for record, answer in zip(missing, answers, strict=True)}
+
+    async def _ended_by_events(self, missing: Sequence[Record]) -> dict[str, str]:
+        """Pod id -> the event that says it ended."""
+        since = min(_rented_at(record) for record in missing)
+        try:
+            events = await self._client.events(since=since - timedelta(minutes=1), limit=1000)
+        except PermissionError_:
+            return {}
+        return {
+            event.pod_id: event.sub_event_type
+            for event in events
+            if event.pod_id
+            and (event.sub_event_type in _END_EVENTS or event.to_status in ("DELETED", "CREATION_FAILED"))
+        }
+
+    async def _proof(self, record: Record, ended: dict[str, str]) -> tuple[bool, str]:
+        pod_id = str(record.id)
+        if not await self._detail_gone(pod_id):
+            return False, "the list lacks it, and yet its detail is shown"
+        if record.status == "deleting":
+            return True, "deleted"
+        if pod_id in ended:
+            return True, f"the account's events say {ended[pod_id]}"
+        removed, removed_at, _ = await statement_of(self._services, pod_id)
+        if removed:
+            return True, f"removed at {removed_at:%Y-%m-%d %H:%M}Z" if removed_at else "removed"
+        removal_at = record.attributes.get("removal_at")
+        if removal_at is not None and datetime.fromisoformat(str(removal_at)) <= self._services.now():
+            return True, "its time to live has ended"
+        if self._services.now() - _rented_at(record) < NEVER_LISTED_GRACE:
+            return False, "rented less than a minute ago and not listed yet"
+        return False, "nothing the server says proves that it is gone"
+
+
+_END_EVENTS = ("pod-delete.success", "pod-create.failed")
+
+
+def _rented_at(record: Record) -> datetime:
+    written = record.attributes.get("created_at") or record.attributes.get("rented_at")
+    return datetime.fromisoformat(str(written)) if written else datetime.fromisoformat("2000-01-01T00:00:00+00:00")
+
+
+def pod_is_dead(pod: Pod) -> bool:
+    return pod.status in DEAD_STATUSES

@@ -1,0 +1,361 @@
+"""Renting: the one request that starts a bill. Everything that may be needed to find out what became of it is in the
+journal before it leaves (contract §1.7, §2.4, §8.22).
+
+A lost answer is looked for in good pod lists by exact name and node, then in the account's events; the same request is
+sent again only while that is safe and within the ceilings. What stays unknown stays open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from lium_plan.addresses import Address, parse
+from lium_plan.diagnostics import error
+from lium_plan.kinds.failures import begun_inputs, diagnose, pause
+from lium_plan.kinds.pod.offers import Offer, Tier
+from lium_plan.kinds.pod.spec import PodSpec
+from lium_plan.kinds.protocol import (
+    ActionFailed,
+    Claim,
+    Json,
+    OpenEffect,
+    Outcome,
+    Record,
+    Resource,
+    Run,
+    Settlement,
+    Step,
+)
+from lium_plan.kinds.services import Services
+from lium_plan.lium.errors import LiumError, NotFoundError, PermissionError_, Refusal, classify_refusal
+from lium_plan.lium.models import Pod
+from lium_plan.marks import nonce_of, pod_name
+from lium_plan.ssh.keys import public_key_line
+
+LISTS_APART_S = 10.0
+"""Two lists without the pod must be at least this far apart to count."""
+IN_FLIGHT_S = 360.0
+"""The server's lock on a key is 5 minutes (contract §1.7); after this long nothing is in flight any more."""
+REPLAY_FOR = timedelta(hours=23)
+WATCH_FOR = timedelta(hours=24)
+MOST_REPEATS = 6
+FEATURE = "rent_idempotency"
+
+_CAPACITY = (Refusal.CAPACITY, Refusal.BROKEN_POD)
+
+
+class Refused(Exception):
+    """The server said no to this node, and nothing was rented."""
+
+    def __init__(self, kind: Refusal, failure: LiumError) -> None:
+        self.kind = kind
+        self.failure = failure
+        super().__init__(str(failure))
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One attempt on one node, exactly as it is sent."""
+
+    node_id: str
+    pod_name: str
+    key: str
+    body: str
+
+    def sent(self) -> bytes:
+        return self.body.encode()
+
+
+class Rents:
+    """Places orders and finds out what became of them."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._client = services.client
+        self._poller = services.poller
+        self._features: frozenset[str] | None = None
+
+    async def place(self, step: Step, claim: Claim, run: Run) -> Record:
+        """Rent the claimed offer. Raises `Refused`, or `ActionFailed` with `unknown` when the outcome stays open."""
+        order = self._order(step.wanted(), claim.offer, run)
+        data = self._journalled(step, order, claim)
+
+        async def send(effect: OpenEffect) -> Settlement:
+            return await self._send(effect, order, claim, run)
+
+        settlement = await run.effect(step.address, "rent", data, send)
+        if settlement.outcome is Outcome.UNKNOWN:
+            raise ActionFailed(
+                error(
+                    "unknown-outcome",
+                    f"rent: {settlement.message}",
+                    address=str(step.address),
+                    hint="the rent stays open in the journal; the next apply settles it",
+                ),
+                unknown=True,
+            )
+        record = run.ledger.record(step.address)
+        if settlement.outcome is Outcome.NOT_DONE or record is None:
+            raise Refused(Refusal.CAPACITY, LiumError(0, None, settlement.message))
+        return record
+
+    def _order(self, resource: Resource, offer: Offer, run: Run) -> Order:
+        who = self._services.identity
+        spec: PodSpec = resource.spec
+        nonce = nonce_of(self._services.random_bytes(5))
+        name = pod_name(who.project, who.stack, who.lineage, nonce, spec.fleet, spec.member)
+        return Order(offer.node_id, name, self._services.new_uuid(), self._body(resource, name, offer.gpu_count, run))
+
+    def _body(self, resource: Resource, name: str, gpu_count: int, run: Run) -> str:
+        """The request of contract §2.4.1 as text, so that a repeat is equal byte for byte."""
+        spec: PodSpec = resource.spec
+        try:
+            key = public_key_line(self._services.keys.private_key(spec.ssh_key))
+        except (OSError, ValueError) as failure:
+            raise ActionFailed(error("ssh-key", str(failure), address=str(resource.address))) from failure
+        body: dict[str, Json] = {
+            "pod_name": name,
+            "template_id": _id_of(resource.address, spec.template, spec.template_id, run),
+            "volume_id": _id_of(resource.address, spec.volume, spec.volume_id, run, optional=True),
+            "user_public_key": [key],
+            "gpu_count": gpu_count,
+            "enable_backups": spec.backups,
+            "enable_volume_encryption": False,
+        }
+        if spec.ttl_s is not None:
+            body["termination_hours"] = spec.ttl_s // 3600
+        return json.dumps(body, sort_keys=True)
+
+    def _journalled(self, step: Step, order: Order, claim: Claim) -> dict[str, Json]:
+        resource = step.wanted()
+        spec: PodSpec = resource.spec
+        return {
+            "pod_name": order.pod_name,
+            "node_id": order.node_id,
+            "key": order.key,
+            "body": order.body,
+            "offer": offer_facts(claim.offer),
+            "ceiling_per_hour_usd": str(claim.ceiling_per_hour_usd),
+            "inputs": dict(step.inputs),
+            "depends_on": [str(address) for address in resource.depends_on],
+            "protected": resource.lifecycle.prevent_destroy,
+            "ttl_s": spec.ttl_s,
+        }
+
+    async def _send(self, effect: OpenEffect, order: Order, claim: Claim, run: Run) -> Settlement:
+        while True:
+            try:
+                answer = await self._client.rent(order.node_id, order.sent(), order.key)
+            except LiumError as failure:
+                kind = classify_refusal(failure)
+                if kind is Refusal.RATE_LIMITED:
+                    run.phase(effect.address, "waiting for the rent limit")
+                    if not await self._may_repeat_after_429(claim, run):
+                        run.ledger.failed(effect, "the price rose while waiting for the rate limit")
+                        return Settlement(Outcome.NOT_DONE, "the price rose while waiting for the rate limit")
+                    continue
+                if kind in (Refusal.UNKNOWN, Refusal.IDEMPOTENCY_PENDING, Refusal.IDEMPOTENCY_UNKNOWN):
+                    return await self._find(effect, order, claim, run)
+                run.ledger.failed(effect, f"refused: {failure}")
+                raise Refused(kind, failure) from failure
+            if answer.pod_id is None:
+                return await self._find(effect, order, claim, run)
+            run.ledger.done(effect, rented(effect, answer.pod_id, self._services.now()))
+            return Settlement(Outcome.DONE, "rented")
+
+    async def _may_repeat_after_429(self, claim: Claim, run: Run) -> bool:
+        await pause(run, 1.0)
+        return await run.market.still_allowed(claim)
+
+    # --- what became of it -------------------------------------------------------------------------------------
+
+    async def settle(self, effect: OpenEffect, run: Run) -> Settlement:
+        """An open rent of an earlier run."""
+        data = effect.data
+        order = Order(str(data["node_id"]), str(data["pod_name"]), str(data["key"]), str(data["body"]))
+        claim = Claim(effect.address, _offer(data["offer"]), Decimal(str(data["ceiling_per_hour_usd"])))
+        return await self._find(effect, order, claim, run)
+
+    async def _find(self, effect: OpenEffect, order: Order, claim: Claim, run: Run) -> Settlement:
+        """Look, repeat where that is allowed, and look again until lists, events and time decide."""
+        loop = asyncio.get_running_loop()
+        run.phase(effect.address, "looking for a rent whose answer was lost")
+        last_sent = effect.at
+        missing_since: float | None = None
+        refused = unclear = False
+        repeats = 0
+        while True:
+            found = await self._matches(order)
+            if len(found) > 1:
+                ids = ", ".join(pod.id for pod in found)
+                return Settlement(
+                    Outcome.UNKNOWN, f"{len(found)} pods are called {order.pod_name} ({ids}); delete all but one"
+                )
+            if found:
+                run.ledger.done(effect, rented(effect, found[0].id, found[0].created_at or self._services.now()))
+                return Settlement(Outcome.DONE, f"found pod {found[0].id}")
+            by_event = await self._by_event(effect, order)
+            if by_event is not None:
+                return await self._take_from_event(effect, by_event, run)
+            missing_since = loop.time() if missing_since is None else missing_since
+            twice = loop.time() - missing_since >= LISTS_APART_S
+            settled = refused or self._services.now() - last_sent >= timedelta(seconds=IN_FLIGHT_S)
+            if twice and settled and unclear:
+                return Settlement(
+                    Outcome.UNKNOWN,
+                    f"the server itself does not know what became of {order.pod_name} on node {order.node_id}",
+                )
+            if twice and settled:
+                run.ledger.failed(effect, "no list and no event shows it")
+                run.ledger.watch(order.pod_name, effect.address, self._services.now() + WATCH_FOR)
+                return Settlement(Outcome.NOT_DONE, "it was not rented: no list and no event shows it")
+            if not refused and repeats < MOST_REPEATS and await self._may_repeat(effect, claim, run):
+                repeats += 1
+                last_sent = self._services.now()
+                answer = await self._repeat(effect, order, run)
+                if isinstance(answer, Settlement):
+                    return answer
+                refused = answer is not None and answer.decided_after_lookup
+                unclear = answer is not None and classify_refusal(answer) is Refusal.IDEMPOTENCY_UNKNOWN
+            await pause(run, min(LISTS_APART_S, 2.0 * (repeats + 1)))
+
+    async def _matches(self, order: Order) -> list[Pod]:
+        pods = await self._client.pods()
+        return [pod for pod in pods if pod.name == order.pod_name and pod.executor_id in (order.node_id, None)]
+
+    async def _by_event(self, effect: OpenEffect, order: Order) -> str | None:
+        """The id of a pod that an event names; None where events say nothing, or may not be read (403)."""
+        try:
+            events = await self._client.events(since=effect.at - timedelta(minutes=1), limit=1000)
+        except PermissionError_:
+            return None
+        return next((event.pod_id for event in events if event.pod_name == order.pod_name and event.pod_id), None)
+
+    async def _take_from_event(self, effect: OpenEffect, pod_id: str, run: Run) -> Settlement:
+        """It was rented, and no list shows it (yet, or any more): it is ours until it is proved gone."""
+        run.ledger.done(effect, rented(effect, pod_id, effect.at))
+        return Settlement(Outcome.DONE, f"the account's events name pod {pod_id}")
+
+    async def _may_repeat(self, effect: OpenEffect, claim: Claim, run: Run) -> bool:
+        """Whether the same key and body may be sent again: wanted as it was, young enough, affordable, and safe."""
+        if run.destroying or self._services.now() - effect.at >= REPLAY_FOR:
+            return False
+        resource = run.desired(effect.address)
+        if resource is None or not self._same_order(effect, resource, run):
+            return False
+        if self._features is None:
+            self._features = (await self._client.version()).features
+        return FEATURE in self._features and await run.market.still_allowed(claim)
+
+    def _same_order(self, effect: OpenEffect, resource: Resource, run: Run) -> bool:
+        spec: PodSpec = resource.spec
+        try:
+            body = self._body(resource, str(effect.data["pod_name"]), spec.requirement.gpu_count, run)
+        except ActionFailed:
+            return False
+        return body == effect.data.get("body")
+
+    async def _repeat(self, effect: OpenEffect, order: Order, run: Run) -> Settlement | LiumError | None:
+        """The same request once more: settled, the error it met, or None for an answer that names no pod."""
+        try:
+            answer = await self._client.rent(order.node_id, order.sent(), order.key)
+        except LiumError as failure:
+            return failure
+        if answer.pod_id is None:
+            return None
+        run.ledger.done(effect, rented(effect, answer.pod_id, self._services.now()))
+        return Settlement(Outcome.DONE, f"the repeated request named pod {answer.pod_id}")
+
+
+def rented(effect: OpenEffect, pod_id: str, at: datetime) -> Record:
+    """The record of a pod that was just rented, from what the begin holds."""
+    data = effect.data
+    facts = data.get("offer")
+    depends_on = data.get("depends_on")
+    attributes: dict[str, Json] = {
+        **(facts if isinstance(facts, Mapping) else {}),
+        "pod_name": data.get("pod_name"),
+        "ceiling_per_hour_usd": data.get("ceiling_per_hour_usd"),
+        "rented_at": at.isoformat(),
+    }
+    return Record(
+        address=effect.address,
+        id=pod_id,
+        status="pending",
+        inputs=begun_inputs(effect),
+        attributes=attributes,
+        depends_on=_addresses(depends_on),
+        protected=bool(data.get("protected")),
+    )
+
+
+def offer_facts(offer: Offer) -> dict[str, Json]:
+    """What is kept of an offer: the pod is compared by it for as long as it lives."""
+    return {
+        "node_id": offer.node_id,
+        "gpu": offer.gpu,
+        "gpu_count": offer.gpu_count,
+        "gpu_memory_gib": offer.gpu_memory_gib,
+        "cpu": offer.cpu,
+        "memory_gib": offer.memory_gib,
+        "disk_gb": offer.disk_gb,
+        "local_disk_gb": offer.local_disk_gb,
+        "price_per_hour_usd": str(offer.price_per_hour_usd),
+        "location": offer.location,
+        "tier": str(offer.tier),
+    }
+
+
+def _offer(facts: Json) -> Offer:
+    if not isinstance(facts, Mapping):
+        raise ValueError(f"a journalled offer is no mapping: {facts!r}")
+    price, count = Decimal(str(facts["price_per_hour_usd"])), int(str(facts["gpu_count"]))
+    return Offer(
+        node_id=str(facts["node_id"]),
+        gpu=str(facts["gpu"]),
+        gpu_count=count,
+        gpu_memory_gib=int(str(facts["gpu_memory_gib"])),
+        cpu=int(str(facts["cpu"])),
+        memory_gib=int(str(facts["memory_gib"])),
+        disk_gb=int(str(facts["disk_gb"])),
+        local_disk_gb=int(str(facts["local_disk_gb"])),
+        price_per_hour_usd=price,
+        price_per_gpu_hour_usd=price / count,
+        location=str(facts["location"]),
+        tier=Tier(str(facts["tier"])),
+    )
+
+
+def _addresses(written: Json) -> tuple[Address, ...]:
+    return tuple(parse(str(item)) for item in written) if isinstance(written, list | tuple) else ()
+
+
+def _id_of(
+    owner: Address, address: Address | None, foreign_id: str | None, run: Run, *, optional: bool = False
+) -> str | None:
+    if foreign_id is not None:
+        return foreign_id
+    if address is None and optional:
+        return None
+    record = run.ledger.record(address) if address is not None else None
+    if record is None or record.id is None:
+        raise ActionFailed(error("missing-dependency", f"{address} does not exist", address=str(owner)))
+    return record.id
+
+
+async def statement_of(services: Services, pod_id: str) -> tuple[bool, datetime | None, Decimal | None]:
+    """(removed, when, USD in all) by the server's statement; (False, None, None) where it has none."""
+    try:
+        statement = await services.client.statement(pod_id)
+    except (NotFoundError, PermissionError_):
+        return False, None, None
+    return statement.removed, statement.removed_at, statement.total_usd
+
+
+def why_refused(refused: Refused, address: Address) -> ActionFailed:
+    return ActionFailed(diagnose(refused.failure, address, "rent"))

@@ -1,0 +1,361 @@
+"""Pods: members of fleets, rented by the second (contract §2.4, §2.7). What is asked of the market, and when a
+living pod no longer satisfies it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from lium_plan.addresses import Address
+from lium_plan.diagnostics import Diagnostic, warning
+from lium_plan.kinds.differ import field_changes
+from lium_plan.kinds.lifecycles import lifecycle_of
+from lium_plan.kinds.pod.offers import ANY, Bounds, Offer, Requirement, Tier
+from lium_plan.kinds.protocol import (
+    Change,
+    Comparison,
+    FieldChange,
+    Json,
+    Observation,
+    OpenEffect,
+    Presence,
+    Record,
+    Resource,
+    Scope,
+    Verb,
+)
+from lium_plan.kinds.template.spec import implied_by_image
+
+if TYPE_CHECKING:
+    from lium_plan.kinds.fields import Range
+    from lium_plan.kinds.pod.block import FleetBlock
+
+TTL_TOLERANCE = timedelta(minutes=5)
+DEAD_STATUSES = ("BROKEN", "FAILED", "CREATION_FAILED", "REBOOT_FAILED", "STOPPED", "STOP_PENDING")
+"""Statuses that no pod comes back from; its row still holds the node, and REBOOT_FAILED even bills (contract §4.1)."""
+
+_LASTING = ("gpu", "gpu memory", "gpu count", "cpu", "memory", "disk", "regions", "spot_policy")
+"""The constraints that a living pod must go on satisfying; the others bind new rents only."""
+_TIERS = {"on-demand": (Tier.SECURE,), "spot": (Tier.SPOT,), "auto": (Tier.SECURE, Tier.SPOT)}
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpec:
+    fleet: str
+    member: str
+    requirement: Requirement
+    template: Address | None
+    template_id: str | None
+    """A template that is somebody else's; exactly one of the two is set."""
+    volume: Address | None
+    volume_id: str | None
+    ssh_key: str | None
+    """Path of the private key as written; None: as the official client finds it."""
+    ttl_s: int | None
+    ttl_renew: bool
+    backups: bool
+    placement: str
+    bootstrapped: bool
+    """A bootstrap follows; the pod is ready when that is."""
+    retry_s: int = 0
+    """How long a refused rent is tried again after there was no capacity."""
+    retry_interruption: bool = False
+    fleet_size: int = 1
+    minimum: int = 1
+    update_parallel: int = 1
+
+
+def expand(name: str, block: FleetBlock, scope: Scope) -> Iterable[Resource]:
+    template, template_id = None, None
+    if block.image is not None:
+        implied = implied_by_image(block.image, scope)
+        template = implied.address
+        yield replace(implied, position=scope.position("fleets", name, "image"))
+    elif block.template is not None:
+        written = scope.block("templates", block.template)
+        template_id = None if written is None else written.id
+        template = Address.of("template", block.template) if template_id is None else None
+    volume, volume_id = None, None
+    if block.volume is not None:
+        attached = scope.block("volumes", block.volume)
+        volume_id = None if attached is None else attached.id
+        volume = Address.of("volume", block.volume) if volume_id is None else None
+    members = scope.members(name)
+    for member in members:
+        yield Resource(
+            Address.of("fleet", name, member),
+            PodSpec(
+                fleet=name,
+                member=member,
+                requirement=requirement_of(block),
+                template=template,
+                template_id=template_id,
+                volume=volume,
+                volume_id=volume_id,
+                ssh_key=block.ssh_key,
+                ttl_s=block.ttl,
+                ttl_renew=block.ttl_renew,
+                backups=block.backups,
+                placement=str(block.placement),
+                bootstrapped=block.bootstrap is not None,
+                retry_s=block.retry.duration if block.retry and "no-capacity" in block.retry.on_events else 0,
+                retry_interruption=bool(block.retry and "interruption" in block.retry.on_events),
+                fleet_size=len(members),
+                minimum=block.nodes.minimum,
+                update_parallel=block.update.parallel if block.update else 1,
+            ),
+            depends_on=tuple(address for address in (template, volume) if address is not None),
+            lifecycle=lifecycle_of(block.lifecycle),
+            position=scope.position("fleets", name),
+        )
+
+
+def requirement_of(block: FleetBlock) -> Requirement:
+    resources = block.resources
+    return Requirement(
+        gpus=tuple(sorted(name.lower() for name in resources.gpu.names)),
+        gpu_count=resources.gpu.count,
+        gpu_memory=_bounds(resources.gpu.memory),
+        cpu=_bounds(resources.cpu),
+        memory=_bounds(resources.memory),
+        disk=_bounds(resources.disk),
+        regions=tuple(region.lower() for region in block.regions),
+        tiers=_TIERS[str(block.spot_policy)],
+        max_price_usd=block.max_price,
+        node_ids=tuple(block.node_ids),
+        exclude_nodes=tuple(block.exclude_nodes),
+        min_download_mbps=block.min_download,
+        nvlink=bool(block.nvlink),
+        reliable=bool(block.reliable),
+        min_cuda=block.min_cuda,
+    )
+
+
+def _bounds(written: Range | None) -> Bounds:
+    return ANY if written is None else Bounds(written.minimum, written.maximum)
+
+
+def as_offer(record: Record) -> Offer | None:
+    """The slice that a pod was rented as, from what was recorded then; None when it was never recorded."""
+    facts = record.attributes
+    try:
+        return Offer(
+            node_id=str(facts["node_id"]),
+            gpu=str(facts["gpu"]),
+            gpu_count=int(str(facts["gpu_count"])),
+            gpu_memory_gib=int(str(facts["gpu_memory_gib"])),
+            cpu=int(str(facts["cpu"])),
+            memory_gib=int(str(facts["memory_gib"])),
+            disk_gb=int(str(facts["disk_gb"])),
+            local_disk_gb=int(str(facts.get("local_disk_gb") or 0)),
+            price_per_hour_usd=Decimal(str(facts["price_per_hour_usd"])),
+            price_per_gpu_hour_usd=Decimal(str(facts["price_per_hour_usd"])) / int(str(facts["gpu_count"])),
+            location=str(facts["location"]),
+            tier=Tier(str(facts["tier"])),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+class Pods:
+    name = "pod"
+    hosted = False
+    create_first = False
+
+    def inputs(self, spec: PodSpec, comparison: Comparison) -> Mapping[str, Json]:
+        want = spec.requirement
+        return {
+            "resources": {
+                "gpu": ",".join(want.gpus) or "any",
+                "gpu_memory": str(want.gpu_memory),
+                "gpu_count": want.gpu_count,
+                "cpu": str(want.cpu),
+                "memory": str(want.memory),
+                "disk": str(want.disk),
+            },
+            "regions": list(want.regions),
+            "spot_policy": ",".join(want.tiers),
+            "template": str(spec.template or spec.template_id),
+            "volume": str(spec.volume or spec.volume_id) if spec.volume or spec.volume_id else None,
+            "ttl_s": spec.ttl_s,
+            "backups": spec.backups,
+            "bootstrapped": spec.bootstrapped,
+        }
+
+    def compare(
+        self, resource: Resource, record: Record, observation: Observation | None, comparison: Comparison
+    ) -> Change:
+        spec: PodSpec = resource.spec
+        status = observation.status if observation is not None else None
+        if status in DEAD_STATUSES:
+            return Change(Verb.REPLACE, f"the server says {status}", drift=(status or "").lower())
+        if record.status in ("failed", "broken", "deleting"):
+            return Change(Verb.REPLACE, _why_dead(record), drift=record.status)
+        violated = self._violations(spec, record)
+        if violated:
+            return Change(Verb.REPLACE, _reason(violated), violated)
+        wanted = self.inputs(spec, comparison)
+        if record.inputs.get("volume") != wanted["volume"]:
+            changes = field_changes({"volume": record.inputs.get("volume")}, {"volume": wanted["volume"]})
+            return Change(Verb.REPLACE, "a volume is attached when renting", _forcing(changes, "replace"))
+        rebooted = self._template_change(resource, record, observation, comparison)
+        if rebooted is not None:
+            return rebooted
+        ttl = self._ttl_change(resource, record, observation, comparison)
+        if ttl is not None:
+            return ttl
+        notes = self._notes(spec, record)
+        if record.status == "pending" and record.id is not None:
+            return Change(Verb.ADOPT, "rented, not ready yet", diagnostics=notes)
+        return Change(None, diagnostics=notes)
+
+    def _violations(self, spec: PodSpec, record: Record) -> tuple[FieldChange, ...]:
+        rented = as_offer(record)
+        if rented is None:
+            return ()
+        names = [name for name in spec.requirement.violations(rented) if name in _LASTING]
+        want = spec.requirement
+        shown: dict[str, tuple[str, Json, Json]] = {
+            "gpu": ("resources.gpu", rented.gpu, ",".join(name.upper() for name in want.gpus)),
+            "gpu memory": ("resources.gpu.memory", rented.gpu_memory_gib, str(want.gpu_memory)),
+            "gpu count": ("resources.gpu.count", rented.gpu_count, want.gpu_count),
+            "cpu": ("resources.cpu", rented.cpu, str(want.cpu)),
+            "memory": ("resources.memory", f"{rented.memory_gib}GB", f"{want.memory}GB"),
+            "disk": ("resources.disk", f"{rented.disk_gb}GB", f"{want.disk}GB"),
+            "regions": ("regions", rented.location, list(want.regions)),
+            "spot_policy": ("spot_policy", str(rented.tier), ",".join(want.tiers)),
+        }
+        return tuple(FieldChange(*shown[name], forces="replace") for name in names)
+
+    def _template_change(
+        self, resource: Resource, record: Record, observation: Observation | None, comparison: Comparison
+    ) -> Change | None:
+        """A pod changes template by a reboot: node and price stay, the container's file system is lost."""
+        spec: PodSpec = resource.spec
+        before, after = record.inputs.get("template"), str(spec.template or spec.template_id)
+        if "template" in resource.lifecycle.ignore_changes:
+            return None
+        if before != after:
+            changes = _forcing(field_changes({"template": before}, {"template": after}), "reboot")
+            return Change(Verb.REBOOT, "another template", changes)
+        if spec.template is not None and comparison.verbs.get(spec.template) in (Verb.REPLACE, Verb.CREATE):
+            return Change(Verb.REBOOT, f"{spec.template} is new")
+        shown = observation.attributes.get("template_id") if observation is not None else None
+        current = comparison.records.get(str(spec.template)) if spec.template is not None else None
+        wanted_id = current.id if current is not None else spec.template_id
+        if shown is not None and wanted_id is not None and shown != wanted_id:
+            return Change(Verb.REBOOT, "its template was switched by hand", drift="template-switched")
+        return None
+
+    def _ttl_change(
+        self, resource: Resource, record: Record, observation: Observation | None, comparison: Comparison
+    ) -> Change | None:
+        spec: PodSpec = resource.spec
+        before, after = record.inputs.get("ttl_s"), spec.ttl_s
+        if before != after and "ttl" not in resource.lifecycle.ignore_changes:
+            change = FieldChange("ttl", _duration(before), _duration(after))
+            return Change(Verb.UPDATE, fields=(change,))
+        if observation is None or after is None or record.status == "pending":
+            return None
+        due = ttl_end(record, after)
+        shown = observation.attributes.get("removal_at")
+        if due is not None and shown is None:
+            return Change(Verb.UPDATE, "the server has lost its time to live", drift="ttl-lost")
+        return None
+
+    def _notes(self, spec: PodSpec, record: Record) -> tuple[Diagnostic, ...]:
+        """Constraints that bind new rents only, and that this living pod no longer meets."""
+        rented = as_offer(record)
+        if rented is None:
+            return ()
+        loose = [
+            name for name in spec.requirement.violations(rented) if name in ("max_price", "node_ids", "exclude_nodes")
+        ]
+        return tuple(
+            warning(
+                "constraint-binds-new-rents",
+                f"{name} no longer holds for this pod; it binds new rents only, so the pod stays",
+                address=str(record.address),
+            )
+            for name in loose
+        )
+
+    def title(self, resource: Resource | None, record: Record | None) -> str:
+        rented = as_offer(record) if record is not None else None
+        if rented is not None:
+            return offer_title(rented)
+        if resource is not None:
+            want = resource.spec.requirement
+            return f"{want.gpu_count}×{','.join(name.upper() for name in want.gpus) or 'any GPU'}"
+        return str(record.attributes.get("pod_name", "")) if record is not None else ""
+
+    def will(self, effect: OpenEffect, *, destroying: bool) -> str:
+        match effect.op:
+            case "rent" if destroying:
+                return f"look for pod {effect.data.get('pod_name')}, and delete it if it exists"
+            case "rent":
+                return f"look for pod {effect.data.get('pod_name')}: adopt it, or settle that it was never rented"
+            case "delete":
+                return "look whether it is gone"
+            case _:
+                return "read it again"
+
+    def requirement(self, spec: PodSpec) -> Requirement | None:
+        return spec.requirement
+
+    def price_per_hour_usd(self, record: Record) -> Decimal:
+        return Decimal(str(record.attributes.get("price_per_hour_usd") or 0))
+
+    def exported(self, record: Record, path: Sequence[str]) -> Json | None:
+        match tuple(path):
+            case ("pod_id",):
+                return record.id
+            case ("price",):
+                return record.attributes.get("price_per_hour_usd")
+            case ("host" | "ip" | "ssh_port",):
+                return record.attributes.get(path[0])
+            case ("ports", port):
+                ports = record.attributes.get("ports")
+                return ports.get(port) if isinstance(ports, Mapping) else None
+        raise KeyError(".".join(path))
+
+
+def offer_title(offer: Offer) -> str:
+    """`1×H100 80GB · 24 cpu · 249 GB · us-ms · secure`."""
+    parts = (
+        f"{offer.gpu_count}×{offer.gpu} {offer.gpu_memory_gib}GB",
+        f"{offer.cpu} cpu",
+        f"{offer.memory_gib} GB",
+        offer.location,
+        str(offer.tier),
+    )
+    return " · ".join(parts)
+
+
+def ttl_end(record: Record, ttl_s: int) -> datetime | None:
+    """When the pod's time to live ends: it counts from the pod's creation; None before that is known."""
+    created = record.attributes.get("created_at")
+    return None if created is None else datetime.fromisoformat(str(created)) + timedelta(seconds=ttl_s)
+
+
+def is_gone(observation: Observation | None) -> bool:
+    return observation is not None and observation.presence is Presence.ABSENT
+
+
+def _why_dead(record: Record) -> str:
+    return {"deleting": "its deletion did not finish", "broken": "it is broken"}.get(record.status, "it failed")
+
+
+def _reason(changes: tuple[FieldChange, ...]) -> str:
+    return ", ".join(change.path for change in changes) + " no longer satisfied"
+
+
+def _forcing(changes: tuple[FieldChange, ...], what: str) -> tuple[FieldChange, ...]:
+    return tuple(replace(change, forces=what) for change in changes)
+
+
+def _duration(seconds: Json) -> str | None:
+    return f"{int(seconds) // 3600}h" if isinstance(seconds, int) else None

@@ -1,0 +1,243 @@
+"""From rented to ready: RUNNING in a listing, then SSH that really works (contract §4, §6, §7).
+
+The first listing that shows the pod decides whether it is what was ordered: another GPU count, or a price above the
+ceiling, and it goes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from lium_plan.diagnostics import error
+from lium_plan.kinds.pod.removal import LEAVING, Removals
+from lium_plan.kinds.pod.spec import TTL_TOLERANCE, PodSpec
+from lium_plan.kinds.protocol import ActionFailed, Json, Record, Run
+from lium_plan.kinds.services import Services
+from lium_plan.kinds.sessions import open_session
+from lium_plan.lium.errors import LiumError
+from lium_plan.lium.models import Pod
+from lium_plan.ssh.coordinates import parse_connect_command
+from lium_plan.ssh.errors import BadConnectCommand, LoginRefused, SshError
+from lium_plan.ssh.protocol import Session
+
+RUNNING_TIMEOUT_S = 1200.0
+"""From the rent to RUNNING; an image of several GB on a slow node takes minutes (contract §4.3)."""
+SSH_TIMEOUT_S = 240.0
+"""From RUNNING to a login; 1-2 % of pods never get there."""
+CHECK_TIMEOUT_S = 60.0
+PRICE_QUANTUM = Decimal("0.00001")
+
+# The GPU count by the best means the image has, and whether /mnt is a mount of its own. POSIX sh alone.
+CHECK_SCRIPT = """
+gpus=
+if command -v nvidia-smi >/dev/null 2>&1; then gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU '); fi
+if [ -z "$gpus" ] && [ -d /proc/driver/nvidia/gpus ]; then gpus=$(ls /proc/driver/nvidia/gpus | wc -l); fi
+if [ -z "$gpus" ]; then gpus=$(ls /dev 2>/dev/null | grep -c '^nvidia[0-9][0-9]*$'); fi
+mnt=no
+if command -v mountpoint >/dev/null 2>&1; then
+    if mountpoint -q /mnt; then mnt=yes; fi
+elif grep -q ' /mnt ' /proc/self/mountinfo 2>/dev/null; then
+    mnt=yes
+fi
+echo "lium-plan-check gpus=$((gpus)) mnt=$mnt"
+"""
+
+
+class GivenUp(Exception):
+    """This pod will not become what was ordered; another one might."""
+
+    def __init__(self, why: str, *, blames_node: bool = True) -> None:
+        self.blames_node = blames_node
+        super().__init__(why)
+
+
+class Waits:
+    def __init__(self, services: Services, removals: Removals) -> None:
+        self._services = services
+        self._client = services.client
+        self._poller = services.poller
+        self._removals = removals
+
+    async def until_ready(self, record: Record, spec: PodSpec, run: Run) -> Record:
+        """Wait until the pod can be worked on. Raises `GivenUp` when it never will; the record says what it is."""
+        running = await self.until_running(record, spec, run)
+        running = await self._correct_ttl(running, spec, run)
+        await self.check_machine(running, spec, run)
+        ready = replace(running, status="ready")
+        run.ledger.put(ready)
+        return ready
+
+    async def until_running(self, record: Record, spec: PodSpec, run: Run) -> Record:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        deadline = started + RUNNING_TIMEOUT_S
+        judged = False
+        shown = ""
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    listing = await self._poller.next_listing(since=started)
+            except TimeoutError:
+                raise GivenUp(f"not RUNNING after {RUNNING_TIMEOUT_S:.0f} s") from None
+            pod = listing.pods.get(str(record.id))
+            if pod is None:
+                gone, why = (await self._removals.proofs([record]))[record.key]
+                if gone:
+                    raise GivenUp(await self._why_ended(record, why))
+                continue
+            if not judged:
+                record = self._judge(record, pod, run)
+                judged = True
+            if pod.status in LEAVING:
+                raise GivenUp(await self._why_ended(record, f"the server says {pod.status}"))
+            if pod.status == "RUNNING" and pod.ssh_connect_cmd:
+                record = replace(record, attributes={**record.attributes, **pod_facts(pod)})
+                run.ledger.put(record)
+                return record
+            phase = _phase(pod)
+            if phase != shown:
+                shown = phase
+                run.phase(record.address, phase)
+
+    def _judge(self, record: Record, pod: Pod, run: Run) -> Record:
+        """The first look: is it what was ordered, at a price that was allowed?"""
+        ordered = int(str(record.attributes.get("gpu_count") or 0))
+        ceiling = Decimal(str(record.attributes.get("ceiling_per_hour_usd") or 0))
+        price = pod.price_per_hour_usd
+        if pod.gpu_count is not None and pod.gpu_count != ordered:
+            raise GivenUp(f"it has {pod.gpu_count} GPUs, {ordered} were ordered")
+        if price is not None and ceiling and price.quantize(PRICE_QUANTUM) > ceiling.quantize(PRICE_QUANTUM):
+            raise GivenUp(f"it costs ${price}/h, the ceiling is ${ceiling}/h")
+        if price is not None:
+            run.market.rented(record.address, price)
+        judged = replace(record, attributes={**record.attributes, **pod_facts(pod)})
+        if judged != record:
+            run.ledger.put(judged)
+        return judged
+
+    async def _why_ended(self, record: Record, otherwise: str) -> str:
+        """The cause by the pod's events, which outlive its row (contract §2.8.2)."""
+        try:
+            events = await self._client.pod_events(str(record.id))
+        except LiumError:
+            return otherwise
+        with_error = next((event.error for event in reversed(events) if event.error), None)
+        if with_error:
+            return with_error
+        reason = next((event for event in reversed(events) if event.reason), None)
+        return (
+            otherwise
+            if reason is None
+            else f"{otherwise} ({reason.reason}{f': {reason.detail}' if reason.detail else ''})"
+        )
+
+    async def _correct_ttl(self, record: Record, spec: PodSpec, run: Run) -> Record:
+        """The server may count from RUNNING; the deadline we promised counts from creation (contract §10-U11)."""
+        created = record.attributes.get("created_at")
+        if spec.ttl_s is None or created is None:
+            return record
+        due = datetime.fromisoformat(str(created)) + timedelta(seconds=spec.ttl_s)
+        shown = record.attributes.get("removal_at")
+        if shown is None or abs(datetime.fromisoformat(str(shown)) - due) > TTL_TOLERANCE:
+            return await set_removal(self._services, record, due, spec.ttl_s, run)
+        return record
+
+    # --- the machine ---------------------------------------------------------------------------------------------
+
+    async def check_machine(self, record: Record, spec: PodSpec, run: Run) -> None:
+        """Log in and look: the GPUs that were ordered, and `/mnt` where a volume was."""
+        session = await self._open(record, spec, run)
+        output = bytearray()
+        try:
+            done = await session.run(CHECK_SCRIPT, on_output=output.extend, timeout_s=CHECK_TIMEOUT_S)
+        except SshError as failure:
+            raise GivenUp(str(failure)) from failure
+        finally:
+            await session.close()
+        seen = _read_check(bytes(output))
+        if seen is None:
+            raise GivenUp(f"the check of GPUs and mounts did not answer (exit status {done.exit_status})")
+        gpus, mounted = seen
+        ordered = int(str(record.attributes.get("gpu_count") or 0))
+        if gpus != ordered:
+            raise GivenUp(f"{gpus} GPUs are visible in it, {ordered} were ordered")
+        if (spec.volume or spec.volume_id) and not mounted:
+            raise GivenUp("its volume is not mounted at /mnt")
+
+    async def _open(self, record: Record, spec: PodSpec, run: Run) -> Session:
+        try:
+            return await open_session(
+                self._services,
+                record,
+                ssh_key=spec.ssh_key,
+                deadline_s=SSH_TIMEOUT_S,
+                say=lambda stage: run.phase(record.address, f"ssh: {stage}"),
+            )
+        except LoginRefused as failure:
+            raise ActionFailed(
+                error("ssh-login", str(failure), address=str(record.address), hint="check the fleet's ssh_key")
+            ) from failure
+        except (SshError, OSError) as failure:
+            raise GivenUp(str(failure)) from failure
+
+
+async def set_removal(services: Services, record: Record, due: datetime, ttl_s: int, run: Run) -> Record:
+    """Tell the server when to remove the pod, and record it. Idempotent, so it needs no settling."""
+    try:
+        await services.client.schedule_removal(str(record.id), due)
+    except LiumError as failure:
+        raise ActionFailed(
+            error("ttl", f"time to live: {failure}", address=str(record.address), hint=failure.hint)
+        ) from failure
+    inputs = {**record.inputs, "ttl_s": ttl_s}
+    changed = replace(record, inputs=inputs, attributes={**record.attributes, "removal_at": due.isoformat()})
+    run.ledger.put(changed)
+    return changed
+
+
+def pod_facts(pod: Pod) -> dict[str, Json]:
+    """What a pod's row tells about how to reach it and what it costs; only what it does tell."""
+    facts: dict[str, Json] = {
+        "host": _host(pod),
+        "ip": _text(pod.executor.get("executor_ip_address")),
+        "ssh_port": pod.ports.get(22),
+        "ports": {str(inside): outside for inside, outside in sorted(pod.ports.items())} or None,
+        "connect_command": pod.ssh_connect_cmd,
+        "template_id": pod.template_id,
+        "volume_id": pod.volume_id,
+        "created_at": pod.created_at.isoformat() if pod.created_at else None,
+        "price_per_hour_usd": None if pod.price_per_hour_usd is None else str(pod.price_per_hour_usd),
+    }
+    told = {name: value for name, value in facts.items() if value is not None}
+    # A removal that was cancelled is a fact too, unlike the fields that are null before the pod runs.
+    return {**told, "removal_at": pod.removal_at.isoformat() if pod.removal_at else None}
+
+
+def _host(pod: Pod) -> str | None:
+    if not pod.ssh_connect_cmd:
+        return None
+    try:
+        return parse_connect_command(pod.ssh_connect_cmd).host
+    except BadConnectCommand:
+        return None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _phase(pod: Pod) -> str:
+    """`pulling image ~40 s`, from the row's own words (contract §3.2)."""
+    words = pod.phase or (pod.status.lower().replace("_", " ") or "waiting")
+    return f"{words} ~{pod.estimated_ready_s} s" if pod.estimated_ready_s else words
+
+
+def _read_check(output: bytes) -> tuple[int, bool] | None:
+    for line in output.decode("utf-8", "replace").splitlines():
+        if line.startswith("lium-plan-check "):
+            fields = dict(part.partition("=")[::2] for part in line.split()[1:])
+            return int(fields.get("gpus") or 0), fields.get("mnt") == "yes"
+    return None

@@ -1,0 +1,103 @@
+"""What is written for a task: commands that run detached on a fleet's pods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field, WithJsonSchema
+
+from lium_plan.kinds.bootstrap.block import FileBlock
+from lium_plan.kinds.fields import (
+    EXPRESSION,
+    Block,
+    Duration,
+    Environment,
+    Filled,
+    Name,
+    OnCompletionField,
+    Reading,
+    TextField,
+    shaped,
+)
+from lium_plan.kinds.values import (
+    Fault,
+    OnCompletion,
+    WaitFor,
+    read_member,
+    read_port,
+    read_string,
+    refuse_text,
+    shown,
+)
+
+
+def _members(value: object) -> str | tuple[str, ...]:
+    refuse_text(value)
+    if isinstance(value, list | tuple):
+        names = tuple(read_member(item) for item in value)
+        if not names or len(set(names)) != len(names):
+            raise Fault("a list of members names each once, and at least one")
+        return names
+    text = read_string(value)
+    if text not in ("all", "first"):
+        raise Fault(f"expected all, first or a list of members, found {shown(value)}")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class WaitPort:
+    """Waits until this container port accepts connections."""
+
+    port: int
+
+
+def _wait(value: object) -> WaitFor | WaitPort:
+    refuse_text(value)
+    if isinstance(value, dict) and set(value) == {"port"}:
+        return WaitPort(read_port(value["port"]))
+    if isinstance(value, str) and value in ("started", "completed"):
+        return WaitFor(value)
+    raise Fault(f"expected started, completed or {{port: N}}, found {shown(value)}")
+
+
+class TaskBlock(Block):
+    fleet: Name
+    members: Annotated[
+        str | tuple[str, ...],
+        Reading(_members),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"enum": ["all", "first"]},
+                    {"type": "array", "minItems": 1, "items": {"type": ["string", "integer"]}},
+                    EXPRESSION,
+                ]
+            }
+        ),
+    ] = Field("all", description="all, first, or a list of names or numbers")
+    files: tuple[FileBlock, ...] = ()
+    env: Environment = Field({}, description="Environment of the commands; the place for secrets")
+    commands: tuple[TextField, ...]
+    working_dir: Filled | None = Field(None, description="Default: the image's")
+    user: Annotated[str, *shaped(r"[a-z_][a-z0-9_-]{0,31}", "root, image or a user's name")] = "root"
+    wait: Annotated[
+        WaitFor | WaitPort,
+        Reading(_wait),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"enum": ["started", "completed"]},
+                    {
+                        "type": "object",
+                        "properties": {"port": {"type": ["integer", "string"]}},
+                        "required": ["port"],
+                        "additionalProperties": False,
+                    },
+                    EXPRESSION,
+                ]
+            }
+        ),
+    ] = WaitFor.COMPLETED
+    max_duration: Duration | None = None
+    on_completion: OnCompletionField = OnCompletion.KEEP

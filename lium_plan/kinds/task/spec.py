@@ -1,0 +1,159 @@
+"""Tasks: commands that run on a fleet's pods, detached from us. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from lium_plan.addresses import Address
+from lium_plan.expressions import Text
+from lium_plan.kinds.bootstrap.spec import address_for, bind, contents, counts, referenced
+from lium_plan.kinds.differ import field_changes
+from lium_plan.kinds.files import FileSpec, expand_files, file_inputs
+from lium_plan.kinds.protocol import (
+    NOTHING,
+    Change,
+    Comparison,
+    Json,
+    Observation,
+    OpenEffect,
+    Record,
+    Resource,
+    Scope,
+    Verb,
+)
+from lium_plan.kinds.redaction import redact, redact_all
+
+if TYPE_CHECKING:
+    from lium_plan.kinds.pod.offers import Requirement
+    from lium_plan.kinds.task.block import TaskBlock
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    pod: Address
+    peers: tuple[Address, ...]
+    """The pods of all members that run this task, in member order."""
+    rank: int
+    gpus_per_node: int
+    files: tuple[FileSpec, ...]
+    env: Mapping[str, Text]
+    commands: tuple[Text, ...]
+    working_dir: str | None
+    user: str
+    wait: str
+    """started | completed | port."""
+    wait_port: int | None
+    max_duration_s: int | None
+    destroys_fleet: bool
+    ssh_key: str | None
+
+
+def expand(name: str, block: TaskBlock, scope: Scope) -> Iterable[Resource]:
+    fleet = scope.block("fleets", block.fleet)
+    if fleet is None:
+        return  # reported where the name was checked
+    all_members = scope.members(block.fleet)
+    chosen = _members(block.members, all_members)
+    files = expand_files(block.files, scope, "tasks", name, "files")
+    peers = tuple(Address.of("fleet", block.fleet, member) for member in chosen)
+    wait = block.wait if isinstance(block.wait, str) else "port"
+    for rank, member in enumerate(chosen):
+        pod = peers[rank]
+        index = all_members.index(member)
+        spec = TaskSpec(
+            pod=pod,
+            peers=peers,
+            rank=rank,
+            gpus_per_node=fleet.resources.gpu.count,
+            files=tuple(bind(file, member, index) for file in files),
+            env={key: text.bind_member(member, index) for key, text in block.env.items()},
+            commands=tuple(text.bind_member(member, index) for text in block.commands),
+            working_dir=block.working_dir,
+            user=block.user,
+            wait=str(wait),
+            wait_port=None if isinstance(block.wait, str) else block.wait.port,
+            max_duration_s=block.max_duration,
+            destroys_fleet=str(block.on_completion) == "destroy-fleet",
+            ssh_key=fleet.ssh_key,
+        )
+        starts_after = tuple(address_for(peer) for peer in peers) if fleet.bootstrap is not None else peers
+        others = referenced((*spec.env.values(), *spec.commands, *contents(spec.files)), scope, pod)
+        yield Resource(
+            Address.of("task", name, member),
+            spec,
+            depends_on=tuple(dict.fromkeys((pod, *starts_after, *others))),
+            position=scope.position("tasks", name),
+        )
+
+
+def _members(written: str | Sequence[str], members: tuple[str, ...]) -> tuple[str, ...]:
+    if written == "all":
+        return members
+    if written == "first":
+        return members[:1]
+    return tuple(member for member in members if member in written)
+
+
+class Tasks:
+    name = "task"
+    hosted = True
+    create_first = False
+
+    def inputs(self, spec: TaskSpec, comparison: Comparison) -> Mapping[str, Json]:
+        return {
+            "files": file_inputs(spec.files, comparison),
+            "env": redact_all(spec.env, comparison),
+            "commands": [redact(command, comparison) for command in spec.commands],
+            "working_dir": spec.working_dir,
+            "user": spec.user,
+            "max_duration_s": spec.max_duration_s,
+        }
+
+    def compare(
+        self, resource: Resource, record: Record, observation: Observation | None, comparison: Comparison
+    ) -> Change:
+        spec: TaskSpec = resource.spec
+        verb = comparison.verbs.get(spec.pod)
+        if verb in (Verb.CREATE, Verb.REPLACE, Verb.REBOOT):
+            return Change(Verb.RUN, f"{spec.pod} is {'rebooted' if verb is Verb.REBOOT else 'new'}")
+        pod = comparison.records.get(str(spec.pod))
+        if pod is None or record.attributes.get("pod_id") != pod.id:
+            return Change(Verb.RUN, f"{spec.pod} is another pod now")
+        changes = field_changes(record.inputs, self.inputs(spec, comparison))
+        if changes and record.status == "running":
+            return Change(Verb.REPLACE, "it changed while running: it is stopped and started anew", changes)
+        if changes:
+            return Change(Verb.RUN, "it changed", changes)
+        match record.status:
+            case "completed":
+                return NOTHING
+            case "running" if spec.wait == "started":
+                return NOTHING
+            case "running":
+                return Change(Verb.ADOPT, "it is running: attach to it and wait")
+            case "failed":
+                return Change(Verb.RUN, f"it failed with exit code {record.attributes.get('exit_code')}")
+            case "timed-out":
+                return Change(Verb.RUN, "it timed out")
+            case _:
+                return Change(Verb.RUN, "it did not start")
+
+    def title(self, resource: Resource | None, record: Record | None) -> str:
+        if resource is None:
+            return "task"
+        return counts(len(resource.spec.commands), len(resource.spec.files))
+
+    def will(self, effect: OpenEffect, *, destroying: bool) -> str:
+        return "forget it with its pod" if destroying else "ask the pod whether it started, and attach or start it"
+
+    def requirement(self, spec: TaskSpec) -> Requirement | None:
+        return None
+
+    def price_per_hour_usd(self, record: Record) -> Decimal:
+        return Decimal(0)
+
+    def exported(self, record: Record, path: Sequence[str]) -> Json | None:
+        raise KeyError(".".join(path))

@@ -1,0 +1,198 @@
+"""Templates on the server (contract §2.9). One per content within a state: equal ones share a remote object.
+
+Creating is the tightest limit of all (20 an hour), so one that exists under our name with the same fields is taken.
+A template can't go while any pod row refers to it, also one in DELETING.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from lium_plan.addresses import Address, parse
+from lium_plan.diagnostics import error
+from lium_plan.kinds.failures import begun_inputs, delete, make, settle_delete
+from lium_plan.kinds.protocol import (
+    ActionFailed,
+    Json,
+    Marked,
+    Observation,
+    OpenEffect,
+    Outcome,
+    Presence,
+    Record,
+    Run,
+    Settlement,
+    Step,
+    Survey,
+    Verb,
+)
+from lium_plan.kinds.services import Services
+from lium_plan.kinds.template.spec import TemplateSpec
+from lium_plan.lium.models import Template
+from lium_plan.marks import parse_template_name, template_name
+
+
+def open_driver(services: Services) -> TemplateDriver:
+    return TemplateDriver(services)
+
+
+class TemplateDriver:
+    def __init__(self, services: Services) -> None:
+        self._client = services.client
+        self._identity = services.identity
+        # Names are not unique on the server: two creators of one content must not race.
+        self._creating: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def survey(self, records: Sequence[Record], *, scope_mark: str, lineage_mark: str | None) -> Survey:
+        listed = {template.id: template for template in await self._client.templates()}
+        observations = {
+            record.key: (
+                Observation(Presence.PRESENT)
+                if record.id in listed
+                else Observation(Presence.ABSENT, reason="not in the account's list of templates")
+            )
+            for record in records
+        }
+        known = {record.id for record in records}
+        others = tuple(
+            _marked(template)
+            for template in listed.values()
+            if template.id not in known and template.user_id is not None
+        )
+        return Survey(observations, others)
+
+    async def perform(self, step: Step, run: Run) -> None:
+        if step.verb is Verb.DESTROY:
+            await self._destroy(step.record, run)
+            return
+        name = template_name(self._identity.lineage, self._identity.salt, self._content(step, run))
+        async with self._creating[name]:
+            await self._create(step, name, run)
+
+    async def settle(self, effect: OpenEffect, run: Run) -> Settlement:
+        if effect.op == "create":
+            return await self._settle_create(effect, run)
+        listed = {template.id for template in await self._client.templates()}
+        return await settle_delete(run, effect, still_there=effect.data.get("id") in listed)
+
+    def _content(self, step: Step, run: Run) -> Mapping[str, Json]:
+        """What makes two templates the same: their inputs, and which credential they pull with."""
+        return {**step.inputs, "credential_id": self._credential_id(step, run)}
+
+    def _credential_id(self, step: Step, run: Run) -> str | None:
+        credential: Address | None = step.wanted().spec.credential
+        if credential is None:
+            return None
+        record = run.ledger.record(credential)
+        if record is None or record.id is None:
+            raise ActionFailed(error("missing-dependency", f"{credential} does not exist", address=str(step.address)))
+        return record.id
+
+    async def _create(self, step: Step, name: str, run: Run) -> None:
+        spec: TemplateSpec = step.wanted().spec
+        credential_id = self._credential_id(step, run)
+        inputs, depends_on = dict(step.inputs), step.wanted().depends_on
+        replaces = step.record if step.verb is Verb.REPLACE else None
+        body = self._body(spec, name, credential_id, run)
+
+        async def find_or_post() -> Template:
+            for template in await self._client.templates():
+                if template.name == name and template.user_id is not None:
+                    return template
+            return await self._client.create_template(body)
+
+        await make(
+            run,
+            step.address,
+            data={
+                "name": name,
+                "inputs": inputs,
+                "protected": step.wanted().lifecycle.prevent_destroy,
+                "depends_on": [str(address) for address in depends_on],
+            },
+            post=find_or_post,
+            made=lambda template: Record(
+                step.address,
+                template.id,
+                "ready",
+                inputs,
+                {"remote_name": name},
+                depends_on,
+                step.wanted().lifecycle.prevent_destroy,
+            ),
+            replaces=replaces if replaces is not None and replaces.id is not None else None,
+            settle=lambda effect: self._settle_create(effect, run),
+        )
+
+    def _body(self, spec: TemplateSpec, name: str, credential_id: str | None, run: Run) -> dict[str, object]:
+        body: dict[str, object] = {
+            "name": name,
+            "description": name,
+            "docker_image": spec.image,
+            "docker_image_tag": "",
+            "docker_image_digest": "",
+            "internal_ports": list(spec.ports),
+            "startup_commands": spec.command,
+            "entrypoint": spec.entrypoint,
+            "environment": {key: run.resolve(text) for key, text in spec.env.items()},
+            "volumes": [spec.local_volume],
+            "is_private": True,
+        }
+        if credential_id is not None:
+            body["docker_credential_id"] = credential_id
+        return body
+
+    async def _settle_create(self, effect: OpenEffect, run: Run) -> Settlement:
+        name = effect.data.get("name")
+        found = [
+            template
+            for template in await self._client.templates()
+            if template.name == name and template.user_id is not None
+        ]
+        if not found:
+            run.ledger.failed(effect, "no template of that name is listed")
+            return Settlement(Outcome.NOT_DONE, "no template of that name is listed")
+        # A name stands for its content, so any of them will do; the smallest id makes every run choose the same.
+        template = min(found, key=lambda item: item.id)
+        written = effect.data.get("depends_on")
+        depends_on = tuple(parse(str(item)) for item in written) if isinstance(written, list | tuple) else ()
+        record = Record(
+            effect.address,
+            template.id,
+            "ready",
+            begun_inputs(effect),
+            {"remote_name": template.name},
+            depends_on,
+            bool(effect.data.get("protected")),
+        )
+        run.ledger.done(effect, record)
+        return Settlement(Outcome.DONE, f"adopted template {template.id}")
+
+    async def _destroy(self, record: Record | None, run: Run) -> None:
+        assert record is not None
+        template_id = record.id
+        sharers = [
+            other for other in run.ledger.records().values() if other.id == template_id and other.key != record.key
+        ]
+        if template_id is None or sharers:
+            run.ledger.remove(record.key, "another address uses the same template" if sharers else "never created")
+            return
+
+        async def listed() -> bool:
+            return any(template.id == template_id for template in await self._client.templates())
+
+        await delete(run, record, send_delete=lambda: self._client.delete_template(template_id), still_there=listed)
+
+
+def _marked(template: Template) -> Marked:
+    mark = parse_template_name(template.name)
+    return Marked(
+        "template",
+        template.id,
+        template.name,
+        None,
+        mark.lineage if mark else None,
+        since=template.created_at,
+    )

@@ -1,0 +1,215 @@
+"""One call of the API: wait for the limits, send, read, repeat what may be repeated.
+
+Owns the policy of repeats (contract §1.5), the estimate of the server's clock and the check of what a 2xx carries.
+Refuses to know endpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+
+from lium_plan.lium.envelope import read_date, read_envelope
+from lium_plan.lium.errors import (
+    LiumError,
+    MalformedAnswerError,
+    RateLimitedError,
+    ServerError,
+    TransportError,
+    error_from,
+)
+from lium_plan.lium.fields import json_type
+from lium_plan.lium.limits import Limits, Priority, Turn
+from lium_plan.lium.transport import Answer, Cut, Outgoing, Transport
+
+ATTEMPTS = 3
+_LOG = logging.getLogger(__name__)
+
+
+class Repeat(Enum):
+    """Which failures of a call are answered by sending it again."""
+
+    READ = "read"
+    """429, 5xx and no answer, `attempts` times in all: a read changes nothing."""
+    AFTER_429 = "after_429"
+    """Only after 429, which was not executed, for as long as `Limits.patience_s` allows."""
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request and how to treat it. `family` is method and route: what the server counts together."""
+
+    outgoing: Outgoing
+    family: str
+    repeat: Repeat
+    priority: Priority
+    attempts: int = ATTEMPTS
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """Struck out of whatever the server says."""
+    dated: bool = True
+    """The answer's `Date` is the API server's own now, not that of a cache on the way."""
+    before_send: Callable[[], None] | None = None
+    """Runs when the limits allow the request and before it leaves; what it raises calls the request off."""
+
+
+class ServerClock:
+    """What the server's clock shows, from the `Date` of its answers and the event loop's clock.
+
+    Each answer bounds the difference of the clocks: the server wrote its date, which is cut to the second, after we
+    sent and before we had the answer. The bounds narrow with every answer; when they contradict each other a clock
+    was set, and the newest answer alone counts. Between answers the estimate moves with the loop's clock.
+    """
+
+    def __init__(self, wall: Callable[[], datetime]) -> None:
+        self._wall = wall
+        self._low: float | None = None
+        self._high = 0.0
+
+    @property
+    def known(self) -> bool:
+        """Whether an answer told the time; before that the local wall clock has to do."""
+        return self._low is not None
+
+    def observe(self, date: datetime, sent_at: float, answered_at: float) -> None:
+        low, high = date.timestamp() - answered_at, date.timestamp() + 1.0 - sent_at
+        if self._low is not None and max(low, self._low) <= min(high, self._high):
+            low, high = max(low, self._low), min(high, self._high)
+        self._low, self._high = low, high
+
+    def now(self) -> datetime:
+        if self._low is None:
+            return self._wall().astimezone(UTC)
+        seconds = asyncio.get_running_loop().time() + (self._low + self._high) / 2
+        return _EPOCH + timedelta(seconds=seconds)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Caller:
+    """Carries out calls over one transport under one set of limits."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        limits: Limits,
+        *,
+        clock: ServerClock,
+        random: Callable[[], float],
+        secrets: tuple[str, ...],
+    ) -> None:
+        self.limits = limits
+        self.clock = clock
+        self.transport = transport
+        self._random = random
+        self._secrets = secrets
+
+    async def answer(self, call: Call) -> Answer:
+        """The 2xx answer to a call; LiumError otherwise."""
+        turn = self.limits.turn(call.family, call.priority)
+        started_at = asyncio.get_running_loop().time()
+        attempt = 0
+        while True:
+            attempt += 1
+            outcome = await self._attempt(call, turn)
+            if isinstance(outcome, Answer):
+                return outcome
+            pause_s = self._pause_s(call, outcome, attempt, started_at)
+            if pause_s is None:
+                raise outcome
+            _LOG.debug("%s: attempt %d failed, repeating: %s", call.outgoing.operation, attempt, outcome)
+            await asyncio.sleep(pause_s)
+
+    async def json(self, call: Call) -> object:
+        """The parsed body of a 2xx answer; MalformedAnswerError when there is none."""
+        answer = await self.answer(call)
+        return parsed_body(call, answer)
+
+    async def rows(self, call: Call) -> list[object]:
+        """A list answer. Anything else is an error, never an empty list."""
+        body = await self.json(call)
+        if not isinstance(body, list):
+            raise malformed(call, f"expected a list, got {json_type(body)}")
+        return body
+
+    async def _attempt(self, call: Call, turn: Turn) -> Answer | LiumError:
+        await self.limits.enter(turn)
+        sent = False
+        try:
+            if call.before_send is not None:
+                call.before_send()
+            sent = True
+            return self._judge(call, turn, await self.transport.send(call.outgoing))
+        except TransportError as error:
+            sent = error.sent
+            return error
+        except LiumError as error:
+            return error
+        finally:
+            self.limits.leave(turn, sent=sent)
+
+    def _judge(self, call: Call, turn: Turn, answer: Answer) -> Answer | LiumError:
+        date = read_date(answer.headers) if call.dated else None
+        if date is not None:
+            self.clock.observe(date, answer.sent_at, answer.answered_at)
+        _LOG.debug("%s: %d, %d bytes", call.outgoing.operation, answer.status, len(answer.body))
+        if 200 <= answer.status < 300:
+            self.limits.accepted(turn)
+            if call.repeat is Repeat.READ and answer.cut in (Cut.BROKEN_OFF, Cut.TOO_SLOW):
+                message = f"the answer is incomplete, {answer.cut.value}"
+                return TransportError(message, sent=True, operation=call.outgoing.operation)
+            return answer
+        envelope = read_envelope(
+            answer.status,
+            answer.headers,
+            answer.body,
+            secrets=(*self._secrets, *call.secrets),
+            now=self.clock.now(),
+        )
+        error = error_from(envelope, operation=call.outgoing.operation)
+        if isinstance(error, RateLimitedError):
+            self.limits.refused(turn, error.retry_after_s)
+        elif not isinstance(error, ServerError):
+            self.limits.accepted(turn)
+        return error
+
+    def _pause_s(self, call: Call, error: LiumError, attempt: int, started_at: float) -> float | None:
+        """Seconds until the call is repeated, None when it isn't. After a 429 the limits do the waiting."""
+        if call.repeat is Repeat.NEVER:
+            return None
+        limited = isinstance(error, RateLimitedError)
+        if call.repeat is Repeat.AFTER_429:
+            elapsed_s = asyncio.get_running_loop().time() - started_at
+            return 0.0 if limited and elapsed_s < self.limits.patience_s(call.family) else None
+        if attempt >= call.attempts or not isinstance(error, (RateLimitedError, ServerError, TransportError)):
+            return None
+        return (
+            0.0 if limited else max(2.0 ** (attempt - 1) + self._random() * 0.5, error.retry_after_s or 0.0)
+        )
+
+
+def parsed_body(call: Call, answer: Answer) -> object:
+    """A 2xx answer's JSON; MalformedAnswerError for anything else."""
+    if answer.cut is not None:
+        raise malformed(call, f"it is incomplete, {answer.cut.value}", status=answer.status)
+    try:
+        return json.loads(answer.body)
+    except (ValueError, RecursionError):
+        shown = "empty" if not answer.body.strip() else "not JSON"
+    raise malformed(call, f"it is {shown}", status=answer.status)
+
+
+def malformed(call: Call, why: str, *, status: int = 200) -> MalformedAnswerError:
+    """The error for a 2xx answer that can't be used."""
+    return MalformedAnswerError(
+        status,
+        message=f"the server's answer can't be used: {why}",
+        hint="check that LIUM_BASE_URL is the address of the API",
+        operation=call.outgoing.operation,
+    )

@@ -1,0 +1,89 @@
+"""What is written outside of the kinds' sections: variables, policy, imports, moves, removals.
+
+Importing this loads pydantic: only loading a manifest and generating the schema do.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from lium_plan.addresses import MEMBER, NAME
+from lium_plan.kinds.fields import (
+    Anything,
+    Block,
+    Flag,
+    Money,
+    Number,
+    Percentage,
+    String,
+    Uuid,
+    VariableTypeField,
+    shaped,
+)
+from lium_plan.kinds.values import VariableType
+
+_EXACT = rf"(?:(?:volume|template|credential)\.{NAME}|(?:fleet|task)\.{NAME}\[{MEMBER}\])"
+_ANY = rf"(?:{_EXACT}|(?:fleet|task)\.{NAME})"
+ExactAddress = Annotated[str, *shaped(_EXACT, "an address such as fleet.trainers[0] or volume.data")]
+GroupAddress = Annotated[
+    str, *shaped(_ANY, "an address such as fleet.trainers, fleet.trainers[0] or volume.data")
+]
+
+
+class ValidationBlock(Block):
+    """What a value must be like. `min` and `max` are for numbers, or for the length of strings and lists."""
+
+    pattern: String | None = Field(None, description="The whole string must match this regular expression")
+    min: Number | None = Field(None, description="Smallest number, or shortest string or list")
+    max: Number | None = Field(None, description="Greatest number, or longest string or list")
+    one_of: tuple[Anything, ...] | None = Field(None, description="The only values allowed")
+
+
+class VariableBlock(Block):
+    """A value given from outside: --var, --var-file, LIUM_PLAN_VAR_NAME, or the default."""
+
+    type: VariableTypeField = VariableType.STRING
+    default: Anything = Field(None, description="Without one, the value must be given")
+    description: String | None = None
+    sensitive: Flag = Field(False, description="Never shown nor stored; only for env: and registry_auth")
+    validation: ValidationBlock | None = None
+
+    @property
+    def has_default(self) -> bool:
+        return "default" in self.model_fields_set
+
+
+class PolicyBlock(Block):
+    """Limits of everything in this stack together."""
+
+    max_hourly_cost: Money | None = Field(None, description="USD per hour")
+    max_total_cost: Money | None = Field(
+        None, description="USD spent and still possible; every fleet needs a ttl"
+    )
+    require_ttl: Flag = False
+    max_destroy: Percentage | None = Field(
+        None, description="Pods deleted, replaced or rebooted by one apply"
+    )
+
+
+class ImportBlock(Block):
+    """Take an existing remote object under management."""
+
+    to: ExactAddress
+    id: Uuid
+
+
+class MovedBlock(Block):
+    """What was declared under one address is now declared under another."""
+
+    from_: GroupAddress = Field(alias="from")
+    to: GroupAddress
+
+
+class RemovedBlock(Block):
+    """No longer declared here. `destroy: false` releases it instead of deleting it."""
+
+    from_: GroupAddress = Field(alias="from")
+    destroy: Flag = True

@@ -1,0 +1,108 @@
+"""One look at the account and at the market, with a constant number of requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from lium_plan.kinds.pod.offers import Feed, enrich, expand_feed
+from lium_plan.kinds.pod.spec import DEAD_STATUSES
+from lium_plan.kinds.protocol import Driver, Marked, Observation, Presence, Record, Survey
+from lium_plan.kinds.registry import KINDS
+from lium_plan.lium.client import LiumClient
+from lium_plan.lium.errors import LiumError
+from lium_plan.lium.windows import KNOWN_WINDOWS, Family
+from lium_plan.marks import lineage_mark, scope_mark
+from lium_plan.planning.observed import Observed, Pace
+from lium_plan.state.model import State
+
+NOT_BILLED = ("DELETING", *DEAD_STATUSES)
+
+
+async def observe(
+    client: LiumClient, drivers: Mapping[str, Driver], state: State, *, server: str, refresh: bool, market: bool
+) -> Observed:
+    """Raises `LiumError` when any list fails: what was not seen is never read as absent."""
+    me, surveys, feed = await asyncio.gather(
+        client.me(), _surveys(drivers, state, refresh=refresh), load_feed(client) if market else _no_feed()
+    )
+    observations = {key: seen for survey in surveys.values() for key, seen in survey.observations.items()}
+    others = _others(state, surveys)
+    return Observed(
+        at=client.server_time(),
+        server=server,
+        account_id=me.id,
+        workspace_id=me.workspace_id,
+        balance_usd=me.balance_usd,
+        observations=observations if refresh else {},
+        others=others,
+        feed=feed,
+        open_pods_price_usd=_open_price(observations, others),
+        paces={"template": _paces(Family.TEMPLATE_CREATE)},
+        refreshed=refresh,
+    )
+
+
+async def _surveys(drivers: Mapping[str, Driver], state: State, *, refresh: bool) -> Mapping[str, Survey]:
+    """Pods are always looked at: somebody else's pods of this stack must stop a rent, `--no-refresh` or not."""
+    by_kind: dict[str, list[Record]] = {name: [] for name in KINDS}
+    for record in state.records.values():
+        by_kind[record.kind].append(record)
+    asked = [name for name in KINDS if name == "pod" or (refresh and by_kind[name])]
+    scope, lineage = scope_mark(state.project, state.stack), lineage_mark(state.lineage)
+    answers = await asyncio.gather(
+        *(drivers[name].survey(by_kind[name], scope_mark=scope, lineage_mark=lineage) for name in asked)
+    )
+    return dict(zip(asked, answers, strict=True))
+
+
+def _others(state: State, surveys: Mapping[str, Survey]) -> tuple[Marked, ...]:
+    """Without what is ours though no record holds it yet: open rents, names being watched, released things."""
+    known = {str(effect.data.get("pod_name")) for effect in state.open.values()}
+    known |= {watched.name for watched in state.watched}
+    released = {item.id for item in state.released}
+    return tuple(
+        other
+        for survey in surveys.values()
+        for other in survey.others
+        if other.name not in known and other.id not in released
+    )
+
+
+def _open_price(observations: Mapping[str, Observation], others: tuple[Marked, ...]) -> Decimal:
+    """USD per hour of every open pod of the account: what the balance floor counts (contract §2.4.3)."""
+    ours = (
+        Decimal(str(seen.attributes.get("price_per_hour_usd") or 0))
+        for seen in observations.values()
+        if seen.presence is Presence.PRESENT and seen.status not in NOT_BILLED
+    )
+    theirs = (
+        other.price_per_hour_usd or Decimal(0)
+        for other in others
+        if other.kind == "pod" and other.attributes.get("status") not in NOT_BILLED
+    )
+    return sum(ours, Decimal(0)) + sum(theirs, Decimal(0))
+
+
+def _paces(family: Family) -> tuple[Pace, ...]:
+    return tuple(Pace(window.count, window.period_s) for window in KNOWN_WINDOWS.get(family, ()))
+
+
+async def _no_feed() -> None:
+    return None
+
+
+async def load_feed(client: LiumClient) -> Feed:
+    """The market now: the public feed, with what only the catalogue tells (links, reliability, announced prices)."""
+    feed, rows = await asyncio.gather(client.public_nodes(), _catalogue(client))
+    return enrich(expand_feed(feed.generated_at or datetime.now(UTC), feed.nodes), rows)
+
+
+async def _catalogue(client: LiumClient) -> tuple[Mapping[str, object], ...]:
+    """The catalogue adds detail; without it the feed alone still says what can be rented and for how much."""
+    try:
+        return await client.executors()
+    except LiumError:
+        return ()

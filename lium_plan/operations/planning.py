@@ -1,0 +1,162 @@
+"""Validate and plan: nothing here sends anything but GETs, writes state or takes a lock."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass
+
+from lium_plan.addresses import matches_any, parse_pattern
+from lium_plan.diagnostics import Diagnostic
+from lium_plan.kinds.desired import Desired
+from lium_plan.kinds.digests import content_digest
+from lium_plan.kinds.protocol import Resource
+from lium_plan.manifest.expand import expand
+from lium_plan.manifest.load import load
+from lium_plan.manifest.model import Manifest
+from lium_plan.operations.connecting import Connection, api_failures, connect, open_drivers
+from lium_plan.operations.observing import observe
+from lium_plan.operations.states import open_store
+from lium_plan.planning.members import membership
+from lium_plan.planning.observed import Observed
+from lium_plan.planning.plan import Plan
+from lium_plan.planning.planner import make_plan as plan_changes
+from lium_plan.requests import PlanRequest, Sources
+from lium_plan.settings import Settings
+from lium_plan.state.model import State, new_state
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """A manifest that can be planned; `diagnostics` are warnings."""
+
+    project: str | None
+    diagnostics: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan with what it was made from, so that it can be carried out."""
+
+    plan: Plan
+    desired: Desired | None
+    observed: Observed
+
+
+def validate(settings: Settings, sources: Sources) -> Validated:
+    """Everything that can be known without the API. Raises `Failure` with all faults."""
+    manifest = load_manifest(settings, sources)
+    desired = expand(manifest, stack=settings.stack)
+    return Validated(manifest.project, desired.diagnostics)
+
+
+def load_manifest(settings: Settings, sources: Sources) -> Manifest:
+    """Raises `Failure` with all faults."""
+    return load(
+        sources.files,
+        stack=settings.stack,
+        variables=sources.variables,
+        var_files=sources.var_files,
+        environ=settings.environ,
+    )
+
+
+async def make_plan(settings: Settings, request: PlanRequest) -> Plan:
+    """What `apply` would do now. Raises `Failure` when that can't be known."""
+    manifest = None if request.destroying else load_manifest(settings, request.sources)
+    state = open_store(settings).load().state
+    async with connect(settings) as connection:
+        known = state if state is not None else unborn_state(settings, manifest)
+        planned = await look_and_plan(settings, connection, manifest, known, request, born=state is not None)
+    return planned.plan
+
+
+def unborn_state(settings: Settings, manifest: Manifest | None) -> State:
+    """The state that a first apply would begin with."""
+    project = manifest.project if manifest is not None else ""
+    return new_state(project, settings.stack, lineage=str(uuid.uuid4()), salt=os.urandom(32))
+
+
+async def look_and_plan(
+    settings: Settings,
+    connection: Connection,
+    manifest: Manifest | None,
+    state: State,
+    request: PlanRequest,
+    *,
+    born: bool,
+) -> Planned:
+    """Observe, expand and plan. `born` False: the state exists only here so far. Raises `Failure`."""
+    drivers = open_drivers(settings, connection, state)
+    with api_failures("look at the account"):
+        observed = await observe(
+            connection.client,
+            drivers,
+            state,
+            server=settings.base_url,
+            refresh=request.refresh,
+            market=manifest is not None and not request.refresh_only,
+        )
+    known = state if born else None
+    desired = None if manifest is None else desired_now(manifest, settings.stack, known, observed, request)
+    plan = plan_changes(
+        desired,
+        known,
+        observed,
+        request,
+        salt=state.salt,
+        project=manifest.project if manifest is not None else state.project,
+        stack=settings.stack,
+        now=observed.at,
+    )
+    return Planned(plan, desired, observed)
+
+
+def desired_now(
+    manifest: Manifest, stack: str, state: State | None, observed: Observed, request: PlanRequest
+) -> Desired:
+    """What the manifest means, given which members live and which tasks have ended their fleets."""
+    first = expand(manifest, stack=stack)
+    members = membership(
+        first.fleets,
+        state,
+        observed,
+        fill=request.fill,
+        completed_fleets=_ended_fleets(first, state, request.replace),
+    )
+    if all(members[name] == _members_of(first, name) for name in first.fleets):
+        return first
+    return expand(manifest, stack=stack, members=members)
+
+
+def _members_of(desired: Desired, fleet: str) -> tuple[str, ...]:
+    return tuple(
+        address.member
+        for address in desired.resources
+        if address.kind == "pod" and address.name == fleet and address.member is not None
+    )
+
+
+def _ended_fleets(desired: Desired, state: State | None, replaced: tuple[str, ...]) -> frozenset[str]:
+    """Fleets all of whose fleet-ending tasks are completed and unchanged, and not to be run again."""
+    if state is None:
+        return frozenset()
+    tasks: dict[str, list[Resource]] = {}
+    for resource in desired.resources.values():
+        if resource.kind == "task" and resource.spec.destroys_fleet:
+            tasks.setdefault(resource.spec.pod.name, []).append(resource)
+    return frozenset(
+        fleet
+        for fleet, resources in tasks.items()
+        if not any(_asked_again(resource, replaced) for resource in resources)
+        and all(_has_ended(resource, state) for resource in resources)
+    )
+
+
+def _asked_again(resource: Resource, replaced: tuple[str, ...]) -> bool:
+    return matches_any((parse_pattern(text) for text in replaced), resource.address)
+
+
+def _has_ended(resource: Resource, state: State) -> bool:
+    completion = state.completions.get(str(resource.address))
+    return completion is not None and completion.content == content_digest(resource, state.salt)

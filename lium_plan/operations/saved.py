@@ -1,0 +1,92 @@
+"""Saved plans: a plan in a file, and whether it still holds."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error
+from lium_plan.planning.plan import Action, Plan
+from lium_plan.views.plan_json import plan_from_json, plan_to_json
+
+LARGEST_BYTES = 256 << 20
+
+
+def save_plan(plan: Plan, path: Path) -> None:
+    """Write it whole or not at all, readable by its owner alone. Raises `Failure`."""
+    text = json.dumps(plan_to_json(plan, saved=True), indent=1, ensure_ascii=False) + "\n"
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as failure:
+        beside.unlink(missing_ok=True)
+        message = f"{path}: the plan can't be saved: {failure.strerror or failure}"
+        raise Failure(ExitCode.ERROR, (error("plan-unwritable", message),)) from failure
+
+
+def load_plan(path: Path) -> Plan:
+    """Raises `Failure` (1) for a file that can't be read or is no saved plan."""
+    try:
+        if path.stat().st_size > LARGEST_BYTES:
+            raise Failure(ExitCode.ERROR, (error("plan-unreadable", f"{path}: too big to be a plan"),))
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        message = f"{path}: the plan can't be read: {failure.strerror or failure}"
+        raise Failure(ExitCode.ERROR, (error("plan-unreadable", message),)) from failure
+    except (ValueError, RecursionError) as failure:
+        raise Failure(ExitCode.ERROR, (error("plan-unreadable", f"{path}: this is no saved plan"),)) from failure
+    return plan_from_json(document)
+
+
+def staleness(saved: Plan, fresh: Plan) -> Diagnostic | None:
+    """Why the saved plan may not be carried out any more; None when nothing that matters changed.
+
+    `fresh` is the plan that would be made now. A node that was taken or a price that moved does not matter: the rent
+    takes another offer within the ceiling.
+    """
+    reason = _moved(saved, fresh) or _differs(saved, fresh)
+    if reason is None:
+        return None
+    return error("stale-plan", f"the saved plan is stale: {reason}", hint="make a new one: lium-plan plan --out FILE")
+
+
+def _moved(saved: Plan, fresh: Plan) -> str | None:
+    if saved.stack != fresh.stack:
+        return f"it was made for stack {saved.stack}, this is {fresh.stack}"
+    if saved.project != fresh.project:
+        return f"it was made for project {saved.project}, this is {fresh.project}"
+    if saved.server != fresh.server:
+        return f"it was made for the server {saved.server}, this is {fresh.server}"
+    if saved.account_id != fresh.account_id:
+        return "it was made with another account's key"
+    if saved.lineage != fresh.lineage:
+        return "it was made before this state existed" if saved.lineage is None else "the state is another one now"
+    if saved.serial != fresh.serial:
+        return f"the state has changed since (serial {saved.serial}, now {fresh.serial})"
+    if saved.desired_digest != fresh.desired_digest:
+        return "the manifest, its files or its variables have changed since"
+    return None
+
+
+def _differs(saved: Plan, fresh: Plan) -> str | None:
+    before = {_identity(action): action for action in saved.actions}
+    after = {_identity(action): action for action in fresh.actions}
+    for identity in (*before, *after):
+        old, new = before.get(identity), after.get(identity)
+        if old is None and new is not None:
+            return f"{new.verb} {new.address} is needed now" + (f": {new.reason}" if new.reason else "")
+        if new is None and old is not None:
+            return f"{old.verb} {old.address} is no longer what is needed"
+        if old is not None and new is not None and (old.verb, old.changes) != (new.verb, new.changes):
+            return f"what is to be done about {old.address} is not the same any more"
+    return None
+
+
+def _identity(action: Action) -> str:
+    return f"{action.address}#{action.deposed_id or ''}"

@@ -1,0 +1,133 @@
+"""What a plan costs: per hour before and after, at worst, and until the last time to live ends. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from lium_plan.addresses import Address
+from lium_plan.kinds.protocol import Record, Verb
+from lium_plan.kinds.registry import kind
+from lium_plan.planning.decisions import Decision
+from lium_plan.planning.placement import Placed
+from lium_plan.planning.rents import bills, created_at, removal_at, ttl_s
+from lium_plan.planning.situation import Situation
+
+ZERO = Decimal(0)
+CENT = Decimal("0.01")
+HOUR_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One pod that runs once the plan is carried out."""
+
+    address: Address
+    price_per_hour_usd: Decimal
+    ceiling_per_hour_usd: Decimal
+    """What it may come to cost; the price itself for a pod that runs already."""
+    ends: datetime | None
+    """When its time to live is over; None: it has none."""
+    new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    before_per_hour_usd: Decimal
+    lines: tuple[Line, ...]
+    overlap_per_hour_usd: Decimal
+    """What runs beside its successor for a while: the old halves of create-first replacements."""
+    at: datetime
+
+    @property
+    def after_per_hour_usd(self) -> Decimal:
+        return sum((line.price_per_hour_usd for line in self.lines), ZERO)
+
+    @property
+    def worst_per_hour_usd(self) -> Decimal:
+        """With every new pod at its ceiling, and the old ones beside those that come first."""
+        return sum((line.ceiling_per_hour_usd for line in self.lines), self.overlap_per_hour_usd)
+
+    @property
+    def rents(self) -> tuple[Line, ...]:
+        return tuple(line for line in self.lines if line.new)
+
+    @property
+    def endless(self) -> tuple[Address, ...]:
+        """Pods without a time to live."""
+        return tuple(line.address for line in self.lines if line.ends is None)
+
+    @property
+    def until_ttl_usd(self) -> Decimal | None:
+        """The most that the pods cost until their last time to live ends; None when one has none."""
+        total = ZERO
+        for line in self.lines:
+            if line.ends is None:
+                return None
+            seconds = max((line.ends - self.at).total_seconds(), 0)
+            total += line.ceiling_per_hour_usd * Decimal(str(seconds)) / HOUR_S
+        return total.quantize(CENT)
+
+
+def bill(situation: Situation, kept: Sequence[Decision], placed: Mapping[Address, Placed]) -> Bill:
+    """What runs before and after `kept`; a create without an offer costs nothing, for nothing is rented."""
+    fates = {decision.id: decision for decision in kept}
+    running = [record for record in situation.records.values() if _costs(situation, record)]
+    before = sum((_price(situation, record) for record in running), ZERO)
+    staying = [record for record in running if _stays(record, fates, placed)]
+    lines = [_staying_line(situation, record, fates.get(record.key)) for record in staying]
+    lines.extend(_new_lines(situation, kept, placed))
+    halves = (decision.record for decision in kept if decision.second_half)
+    overlap = sum((_price(situation, record) for record in halves if record is not None), ZERO)
+    return Bill(before, tuple(lines), overlap, situation.now)
+
+
+def _costs(situation: Situation, record: Record) -> bool:
+    return (
+        not kind(record.kind).hosted
+        and bool(_price(situation, record))
+        and bills(record, situation.observation(record), situation.now)
+    )
+
+
+def _price(situation: Situation, record: Record) -> Decimal:
+    return kind(record.kind).price_per_hour_usd(situation.refreshed(record))
+
+
+def _stays(record: Record, fates: Mapping[str, Decision], placed: Mapping[Address, Placed]) -> bool:
+    fate = fates.get(record.key)
+    if fate is None or fate.verb not in (Verb.DESTROY, Verb.FORGET, Verb.REPLACE, Verb.CREATE):
+        return True
+    if fate.verb is not Verb.REPLACE:
+        return False
+    # Nothing is given up for a successor that can't be had, nor when the second half is left out.
+    successor = placed.get(record.address)
+    lacking = successor is not None and successor.offer is None
+    return lacking or (fate.creates_first and f"{record.address}#{record.id}" not in fates)
+
+
+def _staying_line(situation: Situation, record: Record, fate: Decision | None) -> Line:
+    price = _price(situation, record)
+    ends = removal_at(record, situation.observation(record))
+    resource = situation.resources.get(record.address)
+    wanted = ttl_s(resource) if resource is not None else None
+    created = created_at(record)
+    changes_ttl = fate is not None and fate.verb is Verb.UPDATE
+    if wanted is not None and created is not None and (ends is None or changes_ttl):
+        ends = created + timedelta(seconds=wanted)
+    elif changes_ttl and resource is not None and wanted is None:
+        ends = None
+    return Line(record.address, price, price, ends, new=False)
+
+
+def _new_lines(situation: Situation, kept: Iterable[Decision], placed: Mapping[Address, Placed]) -> Iterable[Line]:
+    for decision in kept:
+        found = placed.get(decision.address)
+        if decision.deposed_id is not None or found is None or found.offer is None or decision.resource is None:
+            continue
+        price = found.offer.price_per_hour_usd
+        ttl = ttl_s(decision.resource)
+        ends = situation.now + timedelta(seconds=ttl) if ttl is not None else None
+        yield Line(decision.address, price, max(price, found.ceiling_per_hour_usd or price), ends, new=True)

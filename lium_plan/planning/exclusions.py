@@ -1,0 +1,150 @@
+"""Why the market has nothing for a fleet, in terms of what was written. Pure.
+
+For each constraint: how many of the offers in question it excludes, and the cheapest one that it alone keeps away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lium_plan.kinds.pod.offers import Bounds, Offer, Requirement, preference
+
+TAKEN = "capacity"
+"""Stands for offers that fit, and that other members of the same plan take."""
+RISING = "announced price"
+"""Stands for offers whose price is going to rise beyond the ceiling."""
+SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """One constraint and the offers that it rules out."""
+
+    constraint: str
+    """In the manifest's words."""
+    wanted: str
+    excluded: int
+    considered: int
+    """Offers with the right GPU and count, or all where there are none."""
+    nearest: Offer | None = None
+    """The cheapest offer that this constraint alone rules out."""
+    cure: str = ""
+    """What to write instead to get `nearest`."""
+
+    def __str__(self) -> str:
+        if self.constraint == TAKEN:
+            return f"{self.excluded} of {self.considered} fit, and other members take them"
+        text = (
+            f"{self.constraint}{f' {self.wanted}' if self.wanted else ''} excludes {self.excluded} of {self.considered}"
+        )
+        if self.nearest is None:
+            return text
+        return f"{text}; {self.cure} would give the cheapest at ${self.nearest.price_per_hour_usd.normalize():f}/h"
+
+
+def explain(
+    requirement: Requirement, offers: Sequence[Offer], *, fitting: Sequence[Offer] = ()
+) -> tuple[Exclusion, ...]:
+    """The constraints that exclude something, those first whose lifting alone would help, then by how many.
+
+    `fitting` are the offers that meet all of them, and that are taken or about to rise.
+    """
+    faults = [(offer, requirement.violations(offer)) for offer in sorted(offers, key=preference)]
+    considered = [(offer, names) for offer, names in faults if not {"gpu", "gpu count"} & set(names)] or faults
+    excluded: dict[str, int] = {}
+    nearest: dict[str, Offer] = {}
+    for _, names in considered:
+        for name in names:
+            excluded[name] = excluded.get(name, 0) + 1
+    for offer, names in faults:
+        if len(names) == 1:
+            nearest.setdefault(names[0], offer)
+            excluded.setdefault(names[0], sum(names[0] in others for _, others in faults))
+    found = [
+        Exclusion(
+            name,
+            wanted(requirement, name),
+            count,
+            len(considered),
+            nearest.get(name),
+            cure(requirement, name, nearest.get(name)),
+        )
+        for name, count in excluded.items()
+    ]
+    met = sum(not names for _, names in considered)
+    if fitting:
+        found.append(Exclusion(TAKEN, "", len(fitting), len(considered)))
+    if met > len(fitting):
+        found.append(Exclusion(RISING, "", met - len(fitting), len(considered)))
+    return tuple(sorted(found, key=_rank))
+
+
+def _rank(item: Exclusion) -> tuple[bool, int, str]:
+    return (item.nearest is None, -item.excluded, item.constraint)
+
+
+def summary(exclusions: Sequence[Exclusion]) -> str:
+    """All that a person needs to choose what to give up, on one line."""
+    if not exclusions:
+        return "nothing is on offer at all"
+    return "; ".join(str(item) for item in exclusions[:SHOWN])
+
+
+def wanted(requirement: Requirement, constraint: str) -> str:
+    """The constraint's value as one would write it."""
+    texts: Mapping[str, Callable[[], str]] = {
+        "gpu": lambda: ",".join(name.upper() for name in requirement.gpus),
+        "gpu memory": lambda: _size(requirement.gpu_memory),
+        "gpu count": lambda: str(requirement.gpu_count),
+        "cpu": lambda: str(requirement.cpu),
+        "memory": lambda: _size(requirement.memory),
+        "disk": lambda: _size(requirement.disk),
+        "regions": lambda: ",".join(requirement.regions),
+        "spot_policy": lambda: _policy(requirement),
+        "max_price": lambda: f"{requirement.max_price_usd:f}",
+        "min_download": lambda: f"{requirement.min_download_mbps:f}Mbps",
+        "min_cuda": lambda: f"{requirement.min_cuda:f}",
+    }
+    text = texts.get(constraint)
+    return "" if text is None else text()
+
+
+def cure(requirement: Requirement, constraint: str, offer: Offer | None) -> str:
+    """What to write instead, so that the offer would fit."""
+    if offer is None:
+        return ""
+    texts: Mapping[str, Callable[[Offer], str]] = {
+        "gpu": lambda offer: offer.gpu,
+        "gpu memory": lambda offer: f"{offer.gpu_memory_gib}GB",
+        "gpu count": lambda offer: str(offer.gpu_count),
+        "cpu": lambda offer: _reaching(requirement.cpu, offer.cpu, ""),
+        "memory": lambda offer: _reaching(requirement.memory, offer.memory_gib, "GB"),
+        "disk": lambda offer: _reaching(requirement.disk, offer.disk_gb, "GB"),
+        "regions": lambda offer: offer.location,
+        "spot_policy": lambda offer: "auto",
+        "max_price": lambda offer: f"{offer.price_per_hour_usd.normalize():f}",
+        "min_download": lambda offer: f"{offer.download_mbps or 0}Mbps",
+        "min_cuda": lambda offer: f"{offer.cuda}" if offer.cuda is not None else "leaving it out",
+        "node_ids": lambda offer: offer.node_id,
+        "exclude_nodes": lambda offer: f"not excluding {offer.node_id}",
+    }
+    text = texts.get(constraint)
+    return "leaving it out" if text is None else text(offer)
+
+
+def _reaching(bounds: Bounds, value: int, unit: str) -> str:
+    """The range, opened as far as it takes to hold `value`."""
+    above = bounds.maximum is not None and value > bounds.maximum
+    return f"..{value}{unit}" if above else f"{value}{unit}.."
+
+
+def _size(bounds: Bounds) -> str:
+    low = "" if bounds.minimum is None else f"{bounds.minimum.normalize():f}GB"
+    high = "" if bounds.maximum is None else f"{bounds.maximum.normalize():f}GB"
+    return low if low == high else f"{low}..{high}"
+
+
+def _policy(requirement: Requirement) -> str:
+    tiers = {str(tier) for tier in requirement.tiers}
+    return {frozenset({"secure"}): "on-demand", frozenset({"spot"}): "spot"}.get(frozenset(tiers), "auto")

@@ -1,0 +1,309 @@
+"""Guards: what makes a plan unsafe. Each looks at one danger and says what it found and how to go on. Pure.
+
+A plan that a guard refuses is still a plan: it is printed, with exit code 6, and can't be applied. Dangers that make
+the plan itself meaningless (another account's key) raise instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from lium_plan.addresses import AddressError, Pattern, matches_any, parse_pattern
+from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error
+from lium_plan.kinds.pod.spec import DEAD_STATUSES
+from lium_plan.kinds.protocol import Marked, Record, Verb
+from lium_plan.kinds.registry import kind
+from lium_plan.marks import lineage_mark, scope_mark
+from lium_plan.planning.costs import Bill
+from lium_plan.planning.decisions import Decision
+from lium_plan.planning.rents import health, ttl_s
+from lium_plan.planning.situation import Situation
+from lium_plan.state.model import State
+
+BALANCE_HOURS = Decimal("0.25")
+"""The server wants more than 15 minutes of every open pod on the account (contract §2.4.3)."""
+TAKING = frozenset({Verb.DESTROY, Verb.REPLACE, Verb.REBOOT})
+"""What loses the content of a container."""
+SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """What the guards look at."""
+
+    situation: Situation
+    kept: Sequence[Decision]
+    bill: Bill
+    project: str
+    stack: str
+
+    @property
+    def renting(self) -> bool:
+        return bool(self.bill.rents)
+
+
+Guard = Callable[[Guarded], Iterator[Diagnostic]]
+
+
+def check_identity(state: State | None, account_id: str | None, workspace_id: str | None) -> None:
+    """Raises `Failure` (1) when the key is another account's or workspace's: its empty lists would mean nothing."""
+    if state is None:
+        return
+    for what, recorded, shown in (
+        ("account", state.account_id, account_id),
+        ("workspace", state.workspace_id, workspace_id),
+    ):
+        if recorded is not None and shown is not None and recorded != shown:
+            raise Failure(
+                ExitCode.ERROR,
+                [
+                    error(
+                        f"other-{what}",
+                        f"the state belongs to {what} {recorded}, and the key to {what} {shown}; nothing was changed",
+                        hint="use that account's key, or another --stack; `lium-plan doctor` says where a key is from",
+                    )
+                ],
+            )
+
+
+def refusals(guarded: Guarded, guards: Sequence[Guard] | None = None) -> tuple[Diagnostic, ...]:
+    """Why the plan is unsafe; empty: it is not."""
+    return tuple(found for guard in guards or GUARDS for found in guard(guarded))
+
+
+# --- money ---------------------------------------------------------------------------------------------------
+
+
+def hourly_limit(situation: Situation) -> Decimal | None:
+    """The lower of the policy's limit and the flag's."""
+    limits = (situation.policy.max_hourly_cost_usd, situation.request.max_hourly_cost_usd)
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def guard_hourly_cost(guarded: Guarded) -> Iterator[Diagnostic]:
+    limit, worst = hourly_limit(guarded.situation), guarded.bill.worst_per_hour_usd
+    if limit is None or not guarded.renting or worst <= limit:
+        return
+    new = len(guarded.bill.rents)
+    rest = len(guarded.bill.lines) - new
+    yield error(
+        "hourly-cost",
+        f"this could cost {dollars(worst)}/h, over the limit of {dollars(limit)}/h: {new} new pods at their "
+        f"ceilings, and {rest} that run already",
+        hint="lower `nodes`, set a `max_price` below what the limit allows, or raise `max_hourly_cost`",
+    )
+
+
+def guard_total_cost(guarded: Guarded) -> Iterator[Diagnostic]:
+    limit = guarded.situation.policy.max_total_cost_usd
+    if limit is None or not guarded.renting:
+        return
+    spent = guarded.situation.observed.spent_usd or Decimal(0)
+    coming = guarded.bill.until_ttl_usd
+    if coming is None:
+        names = ", ".join(str(address) for address in guarded.bill.endless[:SHOWN])
+        yield error(
+            "total-cost",
+            f"`max_total_cost` can't be kept: {names} would run without a time to live",
+            hint="give every fleet a `ttl`",
+        )
+    elif spent + coming > limit:
+        yield error(
+            "total-cost",
+            f"{dollars(spent)} spent and up to {dollars(coming)} until the last TTL are more than `max_total_cost`, "
+            f"{dollars(limit)}",
+            hint="shorten `ttl`, lower `nodes`, or raise `max_total_cost`",
+        )
+
+
+def guard_ttl(guarded: Guarded) -> Iterator[Diagnostic]:
+    if not guarded.situation.policy.require_ttl:
+        return
+    new = {line.address for line in guarded.bill.rents}
+    for address, resource in guarded.situation.resources.items():
+        if address in new and ttl_s(resource) is None:
+            yield error(
+                "ttl-required",
+                "policy.require_ttl is set, and this would be rented without a time to live",
+                address=str(address),
+                position=resource.position,
+                hint="write `ttl: 6h` into its fleet",
+            )
+
+
+def guard_balance(guarded: Guarded) -> Iterator[Diagnostic]:
+    balance, bill = guarded.situation.observed.balance_usd, guarded.bill
+    if balance is None or not guarded.renting:
+        return
+    account = guarded.situation.observed.open_pods_price_usd
+    others = max((account or Decimal(0)) - bill.before_per_hour_usd, Decimal(0))
+    hourly = bill.after_per_hour_usd + others
+    floor = hourly * BALANCE_HOURS
+    if balance <= floor:
+        new = sum((line.price_per_hour_usd for line in bill.rents), Decimal(0))
+        runway_h = balance / hourly if hourly else Decimal(0)
+        yield error(
+            "balance-too-low",
+            f"the balance of {dollars(balance)} is not more than 15 minutes of all open pods with the new ones "
+            f"({dollars(hourly)}/h, of which {dollars(new)}/h are new), so the server would refuse to rent; it would "
+            f"last {runway_h * 60:.0f} min",
+            hint=f"top up to more than {dollars(floor)}, or rent less",
+        )
+
+
+# --- what would be lost --------------------------------------------------------------------------------------
+
+
+def guard_protected(guarded: Guarded) -> Iterator[Diagnostic]:
+    for decision in guarded.kept:
+        if decision.verb not in TAKING or decision.hosted or decision.second_half or not _protected(decision):
+            continue
+        declared = decision.resource is not None
+        yield error(
+            "protected",
+            f"it is protected by prevent_destroy, and this plan would {decision.verb.value} it"
+            + (f" ({decision.reason})" if decision.reason else ""),
+            address=str(decision.address),
+            position=decision.resource.position if decision.resource is not None else None,
+            hint="set `prevent_destroy: false` in its lifecycle and apply that first"
+            if declared
+            else "declare it again with `prevent_destroy: false` and apply that first, or release it with "
+            "`removed: [{from: …, destroy: false}]`",
+        )
+
+
+def _protected(decision: Decision) -> bool:
+    """The manifest's word counts where there is one; what is no longer declared keeps the state's."""
+    if decision.resource is not None:
+        return decision.resource.lifecycle.prevent_destroy
+    return decision.record is not None and decision.record.protected
+
+
+def guard_max_destroy(guarded: Guarded) -> Iterator[Diagnostic]:
+    situation = guarded.situation
+    written = situation.policy.max_destroy
+    if written is None or situation.request.destroying:
+        return
+    pods = [record for record in situation.records.values() if _is_pod(record) and not record.deposed]
+    limit = _count_of(written, len(pods))
+    allowed = allowance(situation)
+    if allowed.everything:
+        return
+    limit = max(limit, allowed.count)
+    lost = [
+        decision
+        for decision in guarded.kept
+        if decision.verb in TAKING
+        and decision.deposed_id is None
+        and decision.record is not None
+        and _is_pod(decision.record)
+        and health(decision.record, situation.observation(decision.record), situation.now).living
+        and not matches_any(allowed.patterns, decision.address)
+    ]
+    if len(lost) > limit:
+        yield error(
+            "max-destroy",
+            f"{len(lost)} running pods would be deleted, replaced or rebooted, and `max_destroy: {written}` allows "
+            f"{limit} of {len(pods)}: {_listed([str(decision.address) for decision in lost])}",
+            hint=f"--allow-destroy {len(lost)}, or --allow-destroy ADDRESS for each that may go",
+        )
+
+
+def _is_pod(record: Record) -> bool:
+    return record.address.head == "fleet" and not kind(record.kind).hosted
+
+
+def _count_of(written: str, pods: int) -> int:
+    if written.endswith("%"):
+        return math.ceil(Decimal(written[:-1].strip()) * pods / 100)
+    return int(written)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What `--allow-destroy` grants."""
+
+    everything: bool
+    count: int
+    patterns: tuple[Pattern, ...]
+
+
+def allowance(situation: Situation) -> Allowance:
+    """Raises `Failure` (64) for what is neither `all`, nor a number, nor an address."""
+    count, patterns = 0, []
+    for text in situation.request.allow_destroy:
+        if text.isdigit():
+            count = max(count, int(text))
+        elif text != "all":
+            try:
+                patterns.append(parse_pattern(text))
+            except AddressError as wrong:
+                raise Failure(ExitCode.USAGE, [error("bad-address", f"--allow-destroy {text}: {wrong}")]) from wrong
+    return Allowance("all" in situation.request.allow_destroy, count, tuple(patterns))
+
+
+# --- whose it is ---------------------------------------------------------------------------------------------
+
+
+def guard_foreign_lineage(guarded: Guarded) -> Iterator[Diagnostic]:
+    """A lost state, or a second checkout, must not become a double fleet."""
+    situation = guarded.situation
+    if situation.request.allow_foreign_lineage or situation.request.destroying:
+        return
+    own = lineage_mark(situation.state.lineage) if situation.state is not None else None
+    mine = scope_mark(guarded.project, guarded.stack)
+    found = [other for other in situation.observed.others if other.scope_mark == mine and _runs_under(other, own)]
+    if not found:
+        return
+    total = sum((other.price_per_hour_usd or Decimal(0) for other in found), Decimal(0))
+    names = _listed([f"{other.name} ({dollars(other.price_per_hour_usd or Decimal(0))}/h)" for other in found])
+    lineages = sorted({other.lineage_mark for other in found if other.lineage_mark is not None})
+    yield error(
+        "foreign-lineage",
+        f"{len(found)} pods of project {guarded.project}, stack {guarded.stack} run under another state "
+        f"({', '.join(lineages)}), for {dollars(total)}/h: {names}",
+        hint="if that state is lost, take them over: lium-plan state recover"
+        + (f" --lineage {lineages[0]}" if len(lineages) > 1 else "")
+        + "; if they are somebody else's, go on beside them: --allow-foreign-lineage",
+    )
+
+
+def _runs_under(other: Marked, own: str | None) -> bool:
+    alive = other.price_per_hour_usd is not None and other.attributes.get("status") not in DEAD_STATUSES
+    return alive and other.lineage_mark is not None and other.lineage_mark != own
+
+
+def guard_project(guarded: Guarded) -> Iterator[Diagnostic]:
+    state = guarded.situation.state
+    if state is None or state.project == guarded.project or guarded.situation.request.rename_project:
+        return
+    yield error(
+        "other-project",
+        f"the state of stack {guarded.stack} belongs to project {state.project}, and the manifest says "
+        f"{guarded.project}",
+        hint="--rename-project if it is the same project under a new name; another --stack or --state otherwise",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def dollars(amount: Decimal) -> str:
+    return f"${amount:,.2f}"
+
+
+GUARDS: tuple[Guard, ...] = (
+    guard_project,
+    guard_foreign_lineage,
+    guard_protected,
+    guard_max_destroy,
+    guard_hourly_cost,
+    guard_total_cost,
+    guard_ttl,
+    guard_balance,
+)

@@ -1,0 +1,146 @@
+"""Membership: which members each fleet has now, as names; what a count means is decided here and nowhere else.
+
+A list of names is what it says. A count is a number of *living* members: those keep their numbers, whoever is
+missing is made up for under the lowest free numbers, and when there are too many the least useful go first. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+
+from lium_plan.addresses import Address, Pattern, matches_any, parse, parse_pattern
+from lium_plan.kinds.desired import Desired, Fleet
+from lium_plan.kinds.digests import content_digest
+from lium_plan.kinds.protocol import Record, Resource
+from lium_plan.kinds.registry import kind
+from lium_plan.planning.observed import Observed
+from lium_plan.planning.rents import Health, created_at, fleet_it_ends, health
+from lium_plan.state.model import State
+
+RENTING = ("rent", "create")
+"""Effects that, while open, may have made a member."""
+
+_FIRST_TO_GO = (Health.UNREACHABLE, Health.UNFINISHED, Health.WELL)
+
+
+def membership(
+    fleets: Mapping[str, Fleet],
+    state: State | None,
+    observed: Observed,
+    *,
+    fill: bool = False,
+    completed_fleets: Iterable[str] = (),
+) -> Mapping[str, tuple[str, ...]]:
+    """The member names of each fleet, in member order.
+
+    `fill`: a fleet of MIN..MAX that is between them tries for MAX again. `completed_fleets`: those whose task has
+    ended and was to take them with it; they have no members.
+    """
+    ended = frozenset(completed_fleets)
+    known = _known_members(state, observed)
+    return {name: _members(fleet, known.get(name, {}), fill, name in ended) for name, fleet in fleets.items()}
+
+
+def completed_fleets(
+    desired: Desired, state: State | None, *, salt: bytes, replacing: Iterable[str] = ()
+) -> frozenset[str]:
+    """The fleets whose task has completed, unchanged since, and was to take them with it.
+
+    `desired` as expanded with the members that a manifest gives by itself. `replacing`: patterns of `--replace`,
+    with which a task runs again. Raises `AddressError` for one that is no pattern.
+    """
+    if state is None or not state.completions:
+        return frozenset()
+    again = tuple(parse_pattern(text) for text in replacing)
+    fleets: dict[str, str] = {}
+    wanted: dict[str, list[Resource]] = {}
+    for resource in desired.resources.values():
+        fleet = fleet_it_ends(resource)
+        if fleet is not None:
+            fleets[resource.address.name] = fleet
+            wanted.setdefault(resource.address.name, []).append(resource)
+    return frozenset(
+        fleets[name] for name, resources in wanted.items() if _has_completed(name, resources, state, salt, again)
+    )
+
+
+def _has_completed(
+    name: str, resources: Sequence[Resource], state: State, salt: bytes, again: Sequence[Pattern]
+) -> bool:
+    if any(matches_any(again, resource.address) for resource in resources):
+        return False
+    done = {address: item for address, item in state.completions.items() if parse(address).name == name}
+    known = [resource for resource in resources if str(resource.address) in done]
+    # Members may have had other numbers than a fresh fleet's, so it is their count that tells whether all are done.
+    return (
+        len(done) >= len(resources)
+        and bool(known)
+        and all(done[str(resource.address)].content == content_digest(resource, salt) for resource in known)
+    )
+
+
+def sort_members(names: Iterable[str]) -> tuple[str, ...]:
+    """Member order: numbers as numbers, then names."""
+    return tuple(sorted(names, key=lambda name: Address.of("fleet", "x", name).sort_key))
+
+
+def _known_members(state: State | None, observed: Observed) -> Mapping[str, Mapping[str, _Member]]:
+    found: dict[str, dict[str, _Member]] = {}
+    if state is None:
+        return found
+    for record in state.records.values():
+        address = record.address
+        if address.member is not None and address.kind == "pod" and not record.deposed:
+            how = health(record, observed.of(record), observed.at)
+            found.setdefault(address.name, {})[address.member] = (how, record)
+    for effect in state.open.values():
+        address = effect.address
+        if address.member is not None and address.kind == "pod" and effect.op in RENTING:
+            # It may exist; renting another one under a second number would be the worse mistake.
+            found.setdefault(address.name, {})[address.member] = (Health.WELL, None)
+    return found
+
+
+_Member = tuple[Health, Record | None]
+
+
+def _members(fleet: Fleet, known: Mapping[str, _Member], fill: bool, ended: bool) -> tuple[str, ...]:
+    if ended:
+        return ()
+    if fleet.names is not None:
+        return fleet.names
+    living = {name: member for name, member in known.items() if member[0].living}
+    wanted = fleet.maximum
+    if not fill and living and fleet.minimum <= len(living):
+        wanted = min(wanted, len(living)) if fleet.minimum < fleet.maximum else wanted
+    if len(living) > wanted:
+        numbered = reversed(sort_members(living))  # among equals the highest number goes
+        leaving = sorted(numbered, key=lambda name: _usefulness(living[name], fleet.scale_down))
+        return sort_members(leaving[len(living) - wanted :])
+    return sort_members((*living, *_lowest_free(living, wanted - len(living))))
+
+
+def _lowest_free(taken: Mapping[str, _Member], count: int) -> tuple[str, ...]:
+    found: list[str] = []
+    number = 0
+    while len(found) < count:
+        if str(number) not in taken:
+            found.append(str(number))
+        number += 1
+    return tuple(found)
+
+
+def _usefulness(member: _Member, policy: str) -> tuple[int, Decimal, Decimal]:
+    """Sorts those that leave first to the front."""
+    how, record = member
+    created = created_at(record) if record is not None else None
+    age = Decimal(str(created.timestamp())) if created is not None else Decimal("Infinity")
+    price = kind(record.kind).price_per_hour_usd(record) if record is not None else Decimal(0)
+    match policy:
+        case "oldest":
+            return _FIRST_TO_GO.index(how), age, Decimal(0)
+        case "most-expensive":
+            return _FIRST_TO_GO.index(how), -price, -age
+        case _:
+            return _FIRST_TO_GO.index(how), -age, Decimal(0)

@@ -1,0 +1,60 @@
+"""Observed: what the API showed when it was asked, as a value. Built by `operations` from the kinds' surveys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+
+from lium_plan.kinds.pod.offers import Feed
+from lium_plan.kinds.protocol import Marked, Observation, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """A limit of the server: at most `count` requests in any `period_s` seconds."""
+
+    count: int
+    period_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One look at the account and at the market."""
+
+    at: datetime
+    """The server's time of the look."""
+    server: str
+    """Base URL."""
+    account_id: str | None = None
+    """None: the key could not tell, or no key was needed."""
+    workspace_id: str | None = None
+    balance_usd: Decimal | None = None
+    """None: unknown, or the account is exempt from the balance rule (contract §2.4.3)."""
+    observations: Mapping[str, Observation] = field(default_factory=dict)
+    """By record key; a record that is missing here was not looked at."""
+    others: tuple[Marked, ...] = ()
+    """What no record holds."""
+    feed: Feed | None = None
+    """None: the market was not read, because nothing could need it."""
+    open_pods_price_usd: Decimal | None = None
+    """USD per hour of every open pod of the account, ours or not; None: not looked at."""
+    spent_usd: Decimal | None = None
+    """What this stack has cost since its state was born, from the server's statements; None: not looked at."""
+    paces: Mapping[str, tuple[Pace, ...]] = field(default_factory=dict)
+    """Limits on creating, by kind."""
+    refreshed: bool = True
+    """False with `--no-refresh`: the records are taken at their word."""
+
+    def of(self, record: Record) -> Observation | None:
+        return self.observations.get(record.key)
+
+
+def wait_s(count: int, paces: tuple[Pace, ...]) -> float:
+    """How long the limits alone make `count` requests take, the first being sent at once."""
+    times: list[float] = []
+    for number in range(count):
+        earlier = (times[number - pace.count] + pace.period_s for pace in paces if number >= pace.count)
+        times.append(max(earlier, default=times[-1] if times else 0.0))
+    return times[-1] if times else 0.0

@@ -1,0 +1,120 @@
+"""What planning must know of a pod beyond the protocol of kinds: its time to live, its health, where it is.
+
+The only module of planning that knows the pods' spec, so that planner and guards need not.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from lium_plan.addresses import Address
+from lium_plan.kinds.bootstrap.spec import BootstrapSpec
+from lium_plan.kinds.pod.offers import Offer
+from lium_plan.kinds.pod.spec import DEAD_STATUSES, PodSpec, offer_title
+from lium_plan.kinds.protocol import Json, Observation, Presence, Record, Resource
+from lium_plan.kinds.task.spec import TaskSpec
+
+DEAD_RECORDS = ("failed", "broken", "deleting", "expired")
+"""Statuses of a record from which no pod comes back."""
+LEAVING = "DELETING"
+CLOSED = ("BROKEN", "FAILED", "CREATION_FAILED", "DELETING")
+"""Statuses in which the server no longer bills, though the row is still there (contract §4.1)."""
+HOST_ID = "pod_id"
+"""The attribute in which what runs on a pod says which one."""
+EXCLUSIVE = ("volume",)
+"""Kinds that one pod at a time can have attached (contract §2.10)."""
+
+
+class Health(StrEnum):
+    """The dead ones come first when a fleet shrinks, and don't count as members."""
+
+    GONE = "gone"
+    EXPIRED = "expired"
+    DEAD = "dead"
+    UNREACHABLE = "unreachable"
+    UNFINISHED = "unfinished"
+    """Alive, and its bootstrap has failed."""
+    WELL = "well"
+
+    @property
+    def living(self) -> bool:
+        return self in (Health.UNREACHABLE, Health.UNFINISHED, Health.WELL)
+
+
+def health(record: Record, observation: Observation | None, now: datetime) -> Health:
+    """How a pod is, by what was seen, else by what was recorded.
+
+    Unseen, a passed time to live proves nothing: renting its successor could make two.
+    """
+    if observation is not None:
+        if observation.presence is Presence.ABSENT:
+            return Health.GONE if expired_since(record, now) is None else Health.EXPIRED
+        if observation.presence is Presence.UNREACHABLE:
+            return Health.UNREACHABLE
+        if observation.status in DEAD_STATUSES or observation.status == LEAVING:
+            return Health.DEAD
+    if record.status in DEAD_RECORDS:
+        return Health.DEAD
+    return Health.UNFINISHED if record.status == "bootstrap-failed" else Health.WELL
+
+
+def bills(record: Record, observation: Observation | None, now: datetime) -> bool:
+    """Whether it costs money now, as far as can be told: in doubt it does (contract §4.1)."""
+    if health(record, observation, now) in (Health.GONE, Health.EXPIRED):
+        return False
+    return observation is None or observation.status not in CLOSED
+
+
+def expired_since(record: Record, now: datetime) -> timedelta | None:
+    """How long ago the time to live of anything that has one ended; None while it lives on."""
+    removal = removal_at(record, None)
+    return now - removal if removal is not None and removal <= now else None
+
+
+def removal_at(record: Record, observation: Observation | None) -> datetime | None:
+    """When the server will take it away by itself; None: it won't."""
+    shown = observation.attributes.get("removal_at") if observation is not None else None
+    return moment(shown if shown is not None else record.attributes.get("removal_at"))
+
+
+def created_at(record: Record) -> datetime | None:
+    return moment(record.attributes.get("created_at"))
+
+
+def ttl_s(resource: Resource) -> int | None:
+    """The time to live that is wanted; None: none, or a thing that has no such notion."""
+    return resource.spec.ttl_s if isinstance(resource.spec, PodSpec) else None
+
+
+def placement_of(resource: Resource) -> str:
+    """any | spread | pack."""
+    return resource.spec.placement if isinstance(resource.spec, PodSpec) else "any"
+
+
+def host_of(resource: Resource) -> Address | None:
+    """The pod that a hosted resource runs on; None for all others."""
+    return resource.spec.pod if isinstance(resource.spec, BootstrapSpec | TaskSpec) else None
+
+
+def fleet_it_ends(resource: Resource) -> str | None:
+    """The fleet that goes when this task has completed (`on_completion: destroy-fleet`)."""
+    spec = resource.spec
+    return spec.pod.name if isinstance(spec, TaskSpec) and spec.destroys_fleet else None
+
+
+def node_of(record: Record) -> str | None:
+    node = record.attributes.get("node_id")
+    return node if isinstance(node, str) else None
+
+
+def describe(offer: Offer) -> str:
+    return offer_title(offer)
+
+
+def moment(value: Json) -> datetime | None:
+    """An RFC 3339 time; one without a zone is UTC, as everything that the server says is."""
+    if not isinstance(value, str) or not value:
+        return None
+    read = datetime.fromisoformat(value)
+    return read if read.tzinfo is not None else read.replace(tzinfo=UTC)

@@ -1,0 +1,105 @@
+"""Selection: what `--target` and `--exclude` leave of a plan, and what they pull in or out with it. Pure.
+
+Making a thing pulls in what it waits for; ending one pulls in what has to end first, and takes the records of what
+ran on it along. Nothing is pulled in silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from lium_plan.addresses import matches_any
+from lium_plan.diagnostics import Diagnostic, warning
+from lium_plan.kinds.protocol import Verb
+from lium_plan.planning.decisions import Decision
+from lium_plan.planning.order import Graph
+from lium_plan.planning.situation import Situation
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    kept: tuple[Decision, ...]
+    """In an order in which they could be carried out one by one."""
+    diagnostics: tuple[Diagnostic, ...]
+    left_out: bool
+    """Whether something that is needed is not done."""
+
+
+def select(situation: Situation, made: Mapping[str, Decision], graph: Graph[str]) -> Selection:
+    kept = set(graph.order)
+    diagnostics: list[Diagnostic] = []
+    if situation.targets:
+        chosen = [identity for identity in graph.order if matches_any(situation.targets, made[identity].address)]
+        kept = set(chosen) | set(_pulled_in(chosen, made, graph))
+        diagnostics.extend(_say_pulled_in(kept - set(chosen), made, graph, kept))
+    if situation.excludes:
+        removed = [identity for identity in graph.order if matches_any(situation.excludes, made[identity].address)]
+        with_them = _pulled_out(removed, made, graph)
+        diagnostics.extend(_say_pulled_out(with_them & kept - set(removed), made, graph))
+        kept -= with_them
+    kept = _whole_replacements(kept, made, graph)
+    order = tuple(made[identity] for identity in graph.order if identity in kept)
+    return Selection(order, tuple(diagnostics), left_out=len(order) < len(graph.order))
+
+
+def _pulled_in(chosen: Iterable[str], made: Mapping[str, Decision], graph: Graph[str]) -> Iterator[str]:
+    pending, seen = list(chosen), set(chosen)
+    while pending:
+        identity = pending.pop()
+        for needed in (*_needs(identity, made, graph), *_consequences(identity, made, graph)):
+            if needed not in seen:
+                seen.add(needed)
+                pending.append(needed)
+    yield from seen
+
+
+def _needs(identity: str, made: Mapping[str, Decision], graph: Graph[str]) -> Iterator[str]:
+    # Forgetting a record is possible whatever becomes of the pod.
+    if not (made[identity].hosted and made[identity].verb is Verb.FORGET):
+        yield from graph.before(identity)
+
+
+def _consequences(identity: str, made: Mapping[str, Decision], graph: Graph[str]) -> Iterator[str]:
+    """What goes with it: the records of what ran on it, the old half of a replacement."""
+    decision = made[identity]
+    for after in graph.after(identity):
+        follower = made[after]
+        forgotten = follower.hosted and follower.verb is Verb.FORGET
+        if forgotten or (follower.second_half and follower.address == decision.address):
+            yield after
+
+
+def _pulled_out(removed: Iterable[str], made: Mapping[str, Decision], graph: Graph[str]) -> set[str]:
+    """With `removed`, everything that waits for one of them."""
+    return set(removed) | set(graph.all_after(removed))
+
+
+def _whole_replacements(kept: set[str], made: Mapping[str, Decision], graph: Graph[str]) -> set[str]:
+    """An old half stays only with all that lets go of it; until then it is a deposed resource in state."""
+    return {
+        identity
+        for identity in kept
+        if not made[identity].second_half or all(before in kept for before in graph.before(identity))
+    }
+
+
+def _say_pulled_in(
+    pulled: set[str], made: Mapping[str, Decision], graph: Graph[str], kept: set[str]
+) -> Iterator[Diagnostic]:
+    for identity in graph.order:
+        if identity not in pulled or made[identity].second_half:
+            continue
+        because = next((after for after in graph.after(identity) if after in kept), None)
+        because = because or next((before for before in graph.before(identity) if before in kept), None)
+        how = "waits for it" if because in graph.after(identity) else "takes it along"
+        yield warning("pulled-in", f"included with --target: {because} {how}", address=str(made[identity].address))
+
+
+def _say_pulled_out(pulled: set[str], made: Mapping[str, Decision], graph: Graph[str]) -> Iterator[Diagnostic]:
+    for identity in graph.order:
+        if identity in pulled and not made[identity].second_half:
+            waits = ", ".join(graph.before(identity))
+            yield warning(
+                "pulled-out", f"left out with --exclude: it waits for {waits}", address=str(made[identity].address)
+            )

@@ -1,0 +1,137 @@
+"""Sequence: what each decision waits for.
+
+Owns the edges among the things to be done:
+- what is made comes after what it depends on;
+- what is destroyed comes after whatever used it was dealt with;
+- the old half of a create-first replacement comes after its users moved to the new one;
+- a record of what ran on a pod is forgotten after the pod went.
+Nothing that costs money waits for something that only runs on a pod before it may be destroyed. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from lium_plan.addresses import Address
+from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
+from lium_plan.kinds.protocol import Record, Verb
+from lium_plan.kinds.registry import kind
+from lium_plan.planning.decisions import Decision, Decisions
+from lium_plan.planning.order import Cycle, Graph
+from lium_plan.planning.rents import EXCLUSIVE
+from lium_plan.planning.situation import Situation, listing_key
+
+MAKING = frozenset({Verb.CREATE, Verb.UPDATE, Verb.REBOOT, Verb.REPLACE, Verb.RUN, Verb.ADOPT})
+ENDING = frozenset({Verb.DESTROY, Verb.FORGET})
+LETTING_GO = frozenset({Verb.REBOOT, Verb.REPLACE, Verb.CREATE, Verb.DESTROY, Verb.FORGET})
+"""After one of these a record no longer uses what it used."""
+
+
+def sequence(situation: Situation, decisions: Decisions) -> Graph[str]:
+    """The graph of decision ids, listed as plans list them. Raises `Failure` (1) for a circle."""
+    made = decisions.made
+    leavers = _leavers_by_dependency(made)
+    parts = _parts_by_host(made)
+    edges = {
+        identity: tuple(_after_making(decision, made, leavers))
+        if decision.verb in MAKING
+        else tuple(_after_ending(situation, decision, made, parts))
+        for identity, decision in made.items()
+    }
+    try:
+        return Graph(sorted(made, key=lambda identity: _listing(made[identity])), edges)
+    except Cycle as found:
+        message = f"these wait for each other, so none can be first: {found}"
+        raise Failure(ExitCode.ERROR, [error("dependency-cycle", message)]) from found
+
+
+def drop_what_is_still_used(situation: Situation, decisions: Decisions) -> list[Diagnostic]:
+    """Takes back the end of what something that stays goes on using, and says so."""
+    found: list[Diagnostic] = []
+    for identity, decision in tuple(decisions.made.items()):
+        if decision.verb is not Verb.DESTROY or decision.hosted:
+            continue
+        users = _users(situation, decision)
+        user = next((record for record in users if not _lets_go(record, decisions.made)), None)
+        if user is not None:
+            del decisions.made[identity]
+            if decision.deposed_id is None:
+                del decisions.verbs[decision.address]
+            found.append(
+                warning("still-used", f"kept, because {user.key} still uses it", address=str(decision.address))
+            )
+    return found
+
+
+def _users(situation: Situation, decision: Decision) -> Iterator[Record]:
+    """The records of what uses the thing that this decision ends."""
+    for record in situation.dependents.get(decision.address, ()):
+        if kind(record.kind).hosted:
+            continue
+        # What depends on the address of a left-over may well use its successor: only its id tells.
+        left_over = decision.deposed_id is not None and not decision.second_half
+        if not left_over or decision.deposed_id in record.attributes.values():
+            yield record
+
+
+def _lets_go(record: Record, made: Mapping[str, Decision]) -> bool:
+    decision = made.get(record.key)
+    return decision is not None and decision.verb in LETTING_GO
+
+
+def _listing(decision: Decision) -> tuple[bool, tuple[int, tuple[str, str, int, int, str, str]], str]:
+    """What earlier runs left to be deleted comes first of all."""
+    left_over = decision.deposed_id is not None and not decision.second_half
+    return not left_over, listing_key(decision.address), decision.id
+
+
+def _after_making(
+    decision: Decision, made: Mapping[str, Decision], leavers: Mapping[Address, tuple[str, ...]]
+) -> Iterator[str]:
+    if decision.resource is None:
+        return
+    for address in decision.resource.depends_on:
+        before = made.get(str(address))
+        if before is not None and before.verb in MAKING:
+            yield before.id
+        if decision.verb in (Verb.CREATE, Verb.REPLACE) and address.kind in EXCLUSIVE:
+            yield from (leaver for leaver in leavers.get(address, ()) if leaver != decision.id)
+
+
+def _leavers_by_dependency(made: Mapping[str, Decision]) -> Mapping[Address, tuple[str, ...]]:
+    """Who is destroyed and thereby frees something that only one can have."""
+    found: dict[Address, list[str]] = {}
+    for identity, decision in made.items():
+        if decision.verb is Verb.DESTROY and decision.record is not None and not decision.hosted:
+            for address in decision.record.depends_on:
+                if address.kind in EXCLUSIVE:
+                    found.setdefault(address, []).append(identity)
+    return {address: tuple(leavers) for address, leavers in found.items()}
+
+
+def _parts_by_host(made: Mapping[str, Decision]) -> Mapping[Address, str]:
+    """What makes a pod ready, by the pod's address."""
+    return {
+        decision.address.host: identity
+        for identity, decision in made.items()
+        if decision.address.host is not None and decision.verb in MAKING
+    }
+
+
+def _after_ending(
+    situation: Situation, decision: Decision, made: Mapping[str, Decision], parts: Mapping[Address, str]
+) -> Iterator[str]:
+    if decision.hosted:
+        host = situation.host_record(decision.record) if decision.record is not None else None
+        fate = made.get(str(host.address)) if host is not None else None
+        if fate is not None and fate.verb in LETTING_GO:
+            yield fate.id
+        return
+    if decision.second_half:
+        yield str(decision.address)
+        if decision.address in parts:
+            yield parts[decision.address]
+    for user in _users(situation, decision):
+        fate = made.get(user.key)
+        if fate is not None and fate.verb in LETTING_GO and fate.verb is not Verb.CREATE:
+            yield from (item for item in (fate.id, f"{fate.id}#{user.id}") if item in made)

@@ -1,0 +1,91 @@
+"""The ASGI app of a local Lium: the API under `/api`, control under `/_sim`."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from lium_plan.sim.api import account, backups, catalogue, envelope, objects, pods, rent, workspaces
+from lium_plan.sim.control import routes as control
+from lium_plan.sim.simulator import Simulator
+from lium_plan.sim.wire import Wire
+
+BASE = "/api"
+CONTROL = "/_sim"
+
+
+class LocalLium:
+    """Dispatches by prefix. `simulator` must be open (`async with`) while requests come in."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self.simulator = simulator
+        self.wire = Wire(_api(simulator), simulator, base=BASE)
+        self._control = _control(simulator)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError("the local Lium speaks HTTP only")
+        path = scope["path"]
+        if path == BASE or path.startswith(f"{BASE}/"):
+            await self.wire(dict(scope, root_path=BASE, state=dict(scope.get("state") or {})), receive, send)
+        elif path == CONTROL or path.startswith(f"{CONTROL}/"):
+            await self._serve_control(dict(scope, root_path=CONTROL), receive, send)
+        else:
+            await _plain(send, 404, {"detail": "Not Found"})
+
+    async def _serve_control(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not _from_here(scope):
+            await _plain(send, 403, {"detail": "Control routes answer to loopback addresses only"})
+            return
+        self.simulator.advance()
+        await self._control(scope, receive, send)
+        self.simulator.commit()
+        self.simulator.machines.kick()
+
+
+def _from_here(scope: Scope) -> bool:
+    client = scope.get("client")
+    if client is None:
+        return True
+    try:
+        return ipaddress.ip_address(client[0]).is_loopback
+    except ValueError:
+        return False
+
+
+async def _plain(send: Send, status: int, body: dict[str, str]) -> None:
+    raw = json.dumps(body).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(raw)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": raw})
+
+
+def _api(simulator: Simulator) -> ASGIApp:
+    app = FastAPI(
+        title="Lium (local)",
+        version="1",
+        description="A local stand-in for the Lium API.",
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.simulator = simulator
+    envelope.install(app)
+    for module in (catalogue, rent, pods, objects, account, backups, workspaces):
+        app.include_router(module.router)
+    return app
+
+
+def _control(simulator: Simulator) -> ASGIApp:
+    app = FastAPI(
+        title="Control of the local Lium",
+        version="1",
+        description="Look into the simulated world, make things go wrong, move its time. Loopback only.",
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.simulator = simulator
+    app.include_router(control.router)
+    return app

@@ -1,0 +1,92 @@
+"""Tables of frozen rows with secondary indexes. A table reports each change to a listener (the store) and knows
+nothing of what its rows mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Generic, Protocol, TypeVar
+
+
+class Row(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+R = TypeVar("R", bound=Row)
+
+Listener = Callable[[str, str], None]
+"""Called with a table's name and a row's id whenever that row was put or dropped."""
+
+
+class Table(Generic[R]):
+    """Rows by id, in the order of their first appearance.
+
+    `indexes` maps a name to a function from a row to the value it is found under; None keeps it out of that index.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        row_type: type[R],
+        indexes: Mapping[str, Callable[[R], Hashable | None]] | None = None,
+    ) -> None:
+        self.name = name
+        self.row_type = row_type
+        self._rows: dict[str, R] = {}
+        self._keys = dict(indexes or {})
+        self._found: dict[str, dict[Hashable, dict[str, None]]] = {index: {} for index in self._keys}
+        self.listener: Listener | None = None
+
+    def put(self, row: R) -> R:
+        old = self._rows.get(row.id)
+        self._rows[row.id] = row
+        for index, key in self._keys.items():
+            before = None if old is None else key(old)
+            after = key(row)
+            if before != after:
+                if before is not None:
+                    self._found[index][before].pop(row.id, None)
+                if after is not None:
+                    self._found[index].setdefault(after, {})[row.id] = None
+        if self.listener is not None:
+            self.listener(self.name, row.id)
+        return row
+
+    def change(self, row_id: str, **fields: Any) -> R:
+        """Put a copy of the row with other values in `fields`."""
+        return self.put(replace(self._rows[row_id], **fields))  # type: ignore[type-var]
+
+    def drop(self, row_id: str) -> None:
+        row = self._rows.pop(row_id, None)
+        if row is None:
+            return
+        for index, key in self._keys.items():
+            value = key(row)
+            if value is not None:
+                self._found[index][value].pop(row_id, None)
+        if self.listener is not None:
+            self.listener(self.name, row_id)
+
+    def get(self, row_id: str) -> R | None:
+        return self._rows.get(row_id)
+
+    def __getitem__(self, row_id: str) -> R:
+        return self._rows[row_id]
+
+    def __contains__(self, row_id: str) -> bool:
+        return row_id in self._rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[R]:
+        return iter(tuple(self._rows.values()))
+
+    def where(self, index: str, value: Hashable) -> tuple[R, ...]:
+        """The rows found under `value` in `index`, in the order they came to be there."""
+        return tuple(self._rows[row_id] for row_id in self._found[index].get(value, ()))
+
+    def clear(self) -> None:
+        for row_id in tuple(self._rows):
+            self.drop(row_id)

@@ -1,0 +1,283 @@
+"""The edge of the server: every API request passes here on its way in and out.
+
+It says who asks, lets faults happen before and after the server acts, records the request, adds the headers that
+every answer has, and makes what happened last before the answer leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from email.utils import format_datetime
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lium_plan.sim import faults
+from lium_plan.sim.accounts import find_caller, find_session
+from lium_plan.sim.api.envelope import envelope
+from lium_plan.sim.audit import record_audit
+from lium_plan.sim.exchange import Exchange, ReplyLost
+from lium_plan.sim.refusal import Refusal
+from lium_plan.sim.rows import RequestSeen
+from lium_plan.sim.simulator import Simulator
+
+DROP = "lium_sim.drop"
+"""ASGI extension: a function that cuts this connection. Without it a lost reply is an exception for the client."""
+
+KEPT_REQUESTS = 20_000
+
+Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass(slots=True)
+class Reply:
+    status: int
+    headers: Headers
+    body: bytes
+
+    def header(self, name: bytes, value: bytes) -> None:
+        self.headers = [(key, old) for key, old in self.headers if key.lower() != name.lower()]
+        self.headers.append((name, value))
+
+
+class Wire:
+    """Wraps the API app. Paths are seen without `base`."""
+
+    def __init__(self, app: ASGIApp, simulator: Simulator, *, base: str) -> None:
+        self._app = app
+        self._simulator = simulator
+        self._base = base
+        self._requests = 0
+        self.last_request_at: float = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        simulator = self._simulator
+        world = simulator.world
+        body = await _whole_body(receive)
+        self.last_request_at = asyncio.get_running_loop().time()
+        if world.settings.latency_seconds:
+            await asyncio.sleep(world.settings.latency_seconds)
+        simulator.advance()
+        self._requests += 1
+        exchange = Exchange(
+            request_id=_header(scope, b"x-request-id") or f"req-{world.seed}-{self._requests}"
+        )
+        scope.setdefault("state", {})["exchange"] = exchange
+        path = scope["path"].removeprefix(self._base)
+        self._identify(scope, exchange)
+        seen = self._note(scope, path, exchange, body)
+        due = faults.due(world, method=scope["method"], path=path, account=exchange.account)
+        exchange.twist = due.twist
+        try:
+            reply = await self._before(due, path, exchange)
+            if reply is None:
+                reply = await self._serve(scope, body, send)
+            if reply is None:  # a stream, already sent
+                world.requests.put(replace(seen, status=200))
+                return
+            record_audit(world, scope, exchange, path=path, status=reply.status, body=reply.body)
+            reply = await self._after(due, path, exchange, reply)
+        except ReplyLost:
+            self._finish(seen, None)
+            await self._drop(scope, receive)
+            return
+        reply.header(b"X-Request-Id", exchange.request_id.encode("latin-1", "replace"))
+        moment = world.now + timedelta(seconds=world.settings.date_skew_seconds)
+        reply.header(b"Date", format_datetime(moment, usegmt=True).encode())
+        self._finish(seen, reply.status)
+        await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else reply.body})
+
+    def _identify(self, scope: Scope, exchange: Exchange) -> None:
+        """Whose request this seems to be; whether that suffices is the route's business."""
+        world = self._simulator.world
+        caller = find_caller(world, _header(scope, b"x-api-key"))
+        scheme, _, token = (_header(scope, b"authorization") or "").partition(" ")
+        if caller is None and scheme.lower() == "bearer":
+            caller = find_session(world, token)
+        scope["state"]["caller"] = caller
+        if caller is not None:
+            exchange.account = caller.account.name
+            exchange.caller_ids = (caller.account.id, caller.key.id)
+
+    def _note(self, scope: Scope, path: str, exchange: Exchange, body: bytes) -> RequestSeen:
+        world = self._simulator.world
+        while len(world.requests) >= KEPT_REQUESTS:
+            world.requests.drop(next(iter(world.requests)).id)
+        return world.requests.put(
+            RequestSeen(
+                id=f"r{world.next_serial()}",
+                at=world.now,
+                method=scope["method"],
+                path=path,
+                query=scope.get("query_string", b"").decode("latin-1"),
+                account=exchange.account,
+                idempotency_key=_header(scope, b"idempotency-key"),
+                body=body.decode("utf-8", "replace") if body else None,
+            )
+        )
+
+    def _finish(self, seen: RequestSeen, status: int | None) -> None:
+        world = self._simulator.world
+        if seen.id in world.requests:
+            world.requests.put(replace(seen, status=status))
+        self._simulator.commit()
+        self._simulator.machines.kick()
+
+    async def _serve(self, scope: Scope, body: bytes, send: Send) -> Reply | None:
+        """The app's answer; None when it streams, which goes straight through."""
+        collected = _Collected(send)
+        try:
+            await self._app(scope, _replay(body), collected)
+        except ReplyLost:
+            raise
+        except Exception as problem:
+            if DROP not in scope.get("extensions", {}):
+                raise
+            self._simulator.say(f"{scope['method']} {scope['path']} failed: {problem!r}")
+            return refusal_reply(Refusal(500, "internal_error", "Internal server error"), scope)
+        return collected.reply
+
+    async def _before(self, due: faults.Due, path: str, exchange: Exchange) -> Reply | None:
+        world = self._simulator.world
+        idempotent = path.endswith(("/rent", "/rent-by-spec"))
+        for spec in due.before:
+            effect = spec.effect
+            match effect:
+                case faults.LoseReply(where="inside") if idempotent:
+                    exchange.lost_inside = True
+                case faults.LoseReply():
+                    raise ReplyLost("reply lost before the server acted")
+                case faults.Delay(where="inside", seconds=seconds) if idempotent:
+                    exchange.delay_inside_s += seconds
+                case faults.Delay(seconds=seconds):
+                    await self._pause(seconds)
+                case faults.Answer():
+                    return answer_reply(effect, exchange)
+                case faults.Twisted():
+                    continue
+                case _:
+                    faults.carry_out(world, effect, path=tuple(path.split("/")))
+        exchange.unrecorded = any(
+            isinstance(spec.effect, faults.LoseReply) and spec.effect.where == "unrecorded"
+            for spec in due.after
+        )
+        return None
+
+    async def _after(self, due: faults.Due, path: str, exchange: Exchange, reply: Reply) -> Reply:
+        for spec in due.after:
+            effect = spec.effect
+            match effect:
+                case faults.LoseReply():
+                    self._simulator.commit()
+                    self._simulator.machines.kick()
+                    raise ReplyLost("reply lost after the server acted")
+                case faults.Delay(seconds=seconds):
+                    self._simulator.commit()
+                    self._simulator.machines.kick()
+                    await self._pause(seconds)
+                case faults.Answer():
+                    reply = answer_reply(effect, exchange)
+                case faults.Twisted():
+                    continue
+                case _:
+                    faults.carry_out(self._simulator.world, effect, path=tuple(path.split("/")))
+        return reply
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self._simulator.advance()
+
+    async def _drop(self, scope: Scope, receive: Receive) -> None:
+        cut = scope.get("extensions", {}).get(DROP)
+        if cut is None:
+            raise ReplyLost("the simulated server dropped the connection")
+        cut()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+
+def answer_reply(effect: faults.Answer, exchange: Exchange) -> Reply:
+    if effect.text is not None:
+        body, kind = effect.text.encode(), "text/plain; charset=utf-8"
+    elif effect.body is not None:
+        body, kind = json.dumps(effect.body).encode(), "application/json"
+    else:
+        refusal = Refusal(effect.status, effect.code, f"Simulated answer {effect.status}")
+        body, kind = json.dumps(envelope(refusal, exchange.request_id)).encode(), "application/json"
+    reply = Reply(effect.status, [(b"content-type", kind.encode())], body)
+    for name, value in effect.headers.items():
+        reply.header(name.lower().encode("latin-1"), value.encode("latin-1"))
+    reply.header(b"content-length", str(len(body)).encode())
+    return reply
+
+
+def refusal_reply(refusal: Refusal, scope: Scope) -> Reply:
+    body = json.dumps(envelope(refusal, scope["state"]["exchange"].request_id)).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    return Reply(refusal.status, headers, body)
+
+
+class _Collected:
+    """An ASGI `send` that keeps an ordinary answer and lets event streams through."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._start: Message | None = None
+        self._body: list[bytes] = []
+        self._streams = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._streams = _is_stream(message.get("headers", ()))
+            self._start = message
+        if self._streams:
+            await self._send(message)
+        elif message["type"] == "http.response.body":
+            self._body.append(message.get("body", b""))
+
+    @property
+    def reply(self) -> Reply | None:
+        if self._streams or self._start is None:
+            return None
+        return Reply(self._start["status"], list(self._start.get("headers", ())), b"".join(self._body))
+
+
+def _is_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(name.lower() == b"content-type" and b"event-stream" in value for name, value in headers)
+
+
+async def _whole_body(receive: Receive) -> bytes:
+    parts: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            break
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            break
+    return b"".join(parts)
+
+
+def _replay(body: bytes) -> Callable[[], Awaitable[Message]]:
+    sent = False
+
+    async def receive() -> Message:
+        nonlocal sent
+        if not sent:
+            sent = True
+            return {"type": "http.request", "body": body, "more_body": False}
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    return receive
+
+
+def _header(scope: Scope, name: bytes) -> str | None:
+    for key, value in scope["headers"]:
+        if key.lower() == name:
+            return str(value.decode("latin-1"))
+    return None

@@ -1,0 +1,322 @@
+"""Commands that outlive their caller: started once, judged by their exit-code file, stopped as a group.
+
+A directory on the pod is the command's identity: `claim` (a directory, made once: a second start finds it and
+does nothing), `run` (the runner's pid, start and boot), `group` (the same of the commands' process group),
+`script`, `log`, and at the end `exit`. The runner, in a session of its own, waits for the commands, writes
+`exit` and enforces the longest duration, also when nobody is connected. A pid alone proves nothing: PID 1 of
+a pod often reaps nothing (contract §15.11), and after a restart it is another process's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from lium_plan.ssh.errors import SshError
+from lium_plan.ssh.image_env import LAUNCH, ROOT, join_commands, set_env_and_cwd
+from lium_plan.ssh.posix import AS_USER, AS_USER_SOURCE, AT_HOME, BASE, IMAGE_ENV, RECORDS
+from lium_plan.ssh.protocol import OnOutput, Session
+from lium_plan.ssh.quoting import quote, quote_path
+from lium_plan.ssh.reports import MARK, ask
+
+STOP_GRACE_S = 10
+"""From TERM to KILL."""
+
+
+class TaskState(StrEnum):
+    NEVER_STARTED = "never-started"
+    RUNNING = "running"
+    EXITED = "exited"
+    LOST = "lost"
+    """Started, no longer running, and no exit code: the pod was restarted, or the runner killed."""
+
+
+class Ending(StrEnum):
+    """How an exited command came to its end."""
+
+    BY_ITSELF = "by-itself"
+    TIMED_OUT = "timed-out"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedCommand:
+    """What to run; `env`, `cwd` and `user` as in `image_env.run_in_image`."""
+
+    commands: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    user: str = ROOT
+    max_duration_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    state: TaskState
+    exit_status: int | None = None
+    ending: Ending = Ending.BY_ITSELF
+    log_bytes: int = 0
+
+
+# Arguments: directory, longest duration in seconds or nothing, user, `setsid` or nothing, 1 if confined, _INNER,
+# AS_USER_SOURCE.
+_RUNNER = r"""
+__lp_dir=$1 __lp_max=$2 __lp_as=$3 __lp_setsid=$4 __lp_confined=$5 __lp_inner=$6
+__lp_path=$PATH
+PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+mkdir "$__lp_dir/claim" 2>/dev/null || { echo lium-plan:already; exit 0; }
+__lp_record_self run || exit 125
+echo lium-plan:started
+exec </dev/null >>"$__lp_dir/log" 2>/dev/null
+
+__lp_guard() {
+    exec 2>/dev/null
+    trap 'kill "$__lp_sleep"; exit' TERM
+    sleep "$__lp_max" &
+    __lp_sleep=$!
+    wait "$__lp_sleep"
+    [ -e "$__lp_dir/exit" ] && exit
+    __lp_record timed-out 1
+    __lp_end_commands
+}
+
+__lp_guarded=''
+if [ -n "$__lp_max" ]; then
+    __lp_guard &
+    __lp_guarded=$!
+fi
+( exec 2>&1; exec $__lp_setsid sh -c "$__lp_inner" sh "$__lp_dir" "$__lp_as" "$__lp_confined" "$__lp_path" "$7" )
+__lp_status=$?
+__lp_how=by-itself
+[ ! -e "$__lp_dir/timed-out" ] || __lp_how=timed-out
+[ ! -e "$__lp_dir/stopped" ] || __lp_how=stopped
+__lp_record exit "$__lp_status $__lp_how"
+[ -z "$__lp_guarded" ] || kill "$__lp_guarded" 2>/dev/null
+exit 0
+"""
+
+# Arguments: directory, user, 1 if confined, the commands' PATH, AS_USER_SOURCE.
+_INNER = r"""
+__lp_dir=$1 __lp_as=$2 __lp_confined=$3 __lp_path=$4
+__lp_record_self group || exit 125
+exec 8<"$__lp_dir/script"
+if [ "$__lp_as" != root ]; then __lp_exec_as "$__lp_as" "$5"; fi
+__lp_script=$(cat <&8)
+exec 8<&-
+PATH=$__lp_path
+set -eu
+shift 5
+eval "$__lp_script"
+"""
+
+_ENDING = r"""
+__lp_descendants() {
+    for __lp_entry in /proc/[0-9]*; do
+        __lp_stat_of "${__lp_entry#/proc/}" || continue
+        [ "$__lp_parent" != "$1" ] || ( __lp_descendants "${__lp_entry#/proc/}" )
+    done
+    echo "$1"
+}
+
+# Signals the commands: their process group, or, where there is no setsid, each process below them.
+__lp_signal() {
+    __lp_recorded_alive group
+    [ -n "$__lp_pid" ] && [ "$__lp_on" = "$__lp_boot" ] || return 0
+    if [ "$__lp_leads" = 1 ]; then
+        kill -s "$1" -- "-$__lp_pid"
+    else
+        for __lp_one in $(__lp_descendants "$__lp_pid"); do kill -s "$1" "$__lp_one"; done
+    fi 2>/dev/null
+}
+
+# Waits for a file, at most so many fifths of a second.
+__lp_wait_for() {
+    __lp_left=$2
+    until [ -e "$__lp_dir/$1" ] || [ "$__lp_left" -le 0 ]; do
+        sleep 0.2 2>/dev/null || { sleep 1; __lp_left=$((__lp_left - 4)); }
+        __lp_left=$((__lp_left - 1))
+    done
+    [ -e "$__lp_dir/$1" ]
+}
+
+__lp_end_commands() {
+    __lp_wait_for group 25
+    __lp_signal TERM
+    __lp_wait_for exit @GRACE@ || __lp_signal KILL
+}
+""".replace("@GRACE@", str(STOP_GRACE_S * 5))
+
+_START = r"""
+{ mkdir -p "$__lp_dir" && chmod 700 "$__lp_dir"; } || { __lp_say "$__lp_dir can't be made"; exit 125; }
+[ ! -d "$__lp_dir/claim" ] || { echo lium-plan:already; exit 0; }
+( umask 077; printf '%s\n' "$__lp_script" >"$__lp_dir/.script.$$" ) &&
+    mv -f "$__lp_dir/.script.$$" "$__lp_dir/script" || exit 125
+# Found now: the commands' own PATH may lead nowhere.
+__lp_sh=$(command -v sh)
+__lp_setsid=$(command -v setsid) && "$__lp_setsid" true 2>/dev/null || __lp_setsid=''
+# The answer is complete when the runner has let go of its output: it is then recorded and on its own.
+__lp_answer=$(
+    exec 2>&1 </dev/null
+    __lp_enter_image
+    __lp_set_up
+    trap '' HUP
+    $__lp_setsid "$__lp_sh" -c "$__lp_runner" sh \
+        "$__lp_dir" "$__lp_max" "$__lp_as" "$__lp_setsid" "${__lp_confined-}" "$__lp_inner" "$__lp_source" &
+)
+__lp_status=$?
+echo "$__lp_answer"
+exit "$__lp_status"
+"""
+
+_PROBE = r"""
+__lp_exited() {
+    [ -e "$__lp_dir/exit" ] || return 1
+    read -r __lp_status __lp_how <"$__lp_dir/exit"
+    echo "lium-plan:exited $__lp_status $__lp_how"
+}
+if __lp_exited; then :
+elif [ ! -d "$__lp_dir/claim" ]; then echo lium-plan:never-started
+elif __lp_wait_for run 10 && __lp_recorded_alive run; then echo lium-plan:running
+elif __lp_exited; then :
+else echo lium-plan:lost
+fi
+[ ! -e "$__lp_dir/log" ] || echo "lium-plan:log $(wc -c <"$__lp_dir/log")"
+exit 0
+"""
+
+_STOP = r"""
+if [ -d "$__lp_dir/claim" ] && [ ! -e "$__lp_dir/exit" ]; then
+    __lp_record stopped 1
+    if __lp_recorded_alive run; then
+        __lp_end_commands
+        __lp_wait_for exit 25
+    elif __lp_recorded_alive group; then
+        __lp_signal TERM
+        __lp_left=@GRACE@
+        while [ "$__lp_left" -gt 0 ] && __lp_recorded_alive group; do
+            sleep 0.2 2>/dev/null || { sleep 1; __lp_left=$((__lp_left - 4)); }
+            __lp_left=$((__lp_left - 1))
+        done
+        __lp_signal KILL
+    fi
+fi
+""".replace("@GRACE@", str(STOP_GRACE_S * 5))
+
+# Copies what has been written until the commands have ended; whether they have is asked before each copy.
+_FOLLOW = r"""
+echo lium-plan:log
+exec 3<&0
+{ cat <&3; kill -s KILL "$$"; } >/dev/null 2>&1 &
+__lp_watcher=$!
+while :; do
+    __lp_ended=1
+    [ -e "$__lp_dir/exit" ] || ! __lp_recorded_alive run || __lp_ended=0
+    if [ -e "$__lp_dir/log" ]; then
+        __lp_size=$(wc -c <"$__lp_dir/log")
+        if [ "$__lp_size" -gt "$__lp_offset" ]; then
+            tail -c "+$((__lp_offset + 1))" "$__lp_dir/log" | head -c "$((__lp_size - __lp_offset))"
+            __lp_offset=$__lp_size
+        fi
+    fi
+    [ "$__lp_ended" = 0 ] || break
+    sleep 0.5 2>/dev/null || sleep 1
+done
+exec 2>/dev/null
+kill -s KILL "$__lp_watcher"
+exit 0
+"""
+
+
+_LOG_BEGINS = f"{MARK}log\n".encode()
+
+
+def start_script(command: DetachedCommand, task_dir: str) -> str:
+    """Shell source that starts `command`, for `LAUNCH`'s stdin. Raises `BadScript`."""
+    longest = "" if command.max_duration_s is None else str(max(1, math.ceil(command.max_duration_s)))
+    values = {
+        "__lp_script": join_commands(command.commands, steps=False),
+        "__lp_max": longest,
+        "__lp_as": command.user,
+        "__lp_runner": BASE + RECORDS + _ENDING + _RUNNER,
+        "__lp_inner": BASE + RECORDS + AS_USER + _INNER,
+        "__lp_source": AS_USER_SOURCE,
+    }
+    assignments = "".join(f"{name}={quote(value, 'a command')}\n" for name, value in values.items())
+    set_up = f"__lp_set_up() {{\n:\n{set_env_and_cwd(command.env, command.cwd)}\n}}\n"
+    begin = f"__lp_main() {{\n__lp_use_dir {quote_path(task_dir)}\n{_START}}}\n__lp_main\n"
+    return BASE + AT_HOME + IMAGE_ENV + assignments + set_up + begin
+
+
+async def start(session: Session, command: DetachedCommand, task_dir: str, *, timeout_s: float) -> bool:
+    """Start `command` under `task_dir` (relative to the login directory); False when it had been started before.
+
+    May be sent again after a lost answer: only one start takes effect. Raises `BadScript`, and `SshError` when the
+    pod can't start it (an unreadable environment, no such working directory).
+    """
+    answer = await ask(session, start_script(command, task_dir), timeout_s=timeout_s)
+    if "started" in answer:
+        return True
+    if "already" in answer:
+        return False
+    raise SshError(f"the command under {task_dir} did not start, and the pod's shell doesn't say why")
+
+
+async def probe(session: Session, task_dir: str, *, timeout_s: float) -> Probe:
+    """What has become of the command started under `task_dir`."""
+    return _probe(await ask(session, _about(task_dir) + _PROBE, timeout_s=timeout_s))
+
+
+async def stop(session: Session, task_dir: str, *, timeout_s: float) -> Probe:
+    """End the command: TERM to its group, KILL after `STOP_GRACE_S`; then what `probe` says.
+
+    Give it `STOP_GRACE_S` + 10 s at least. Stopping what has ended or never started changes nothing.
+    """
+    return _probe(await ask(session, _about(task_dir) + _STOP + _PROBE, timeout_s=timeout_s))
+
+
+async def follow_log(
+    session: Session, task_dir: str, *, offset_bytes: int = 0, on_output: OnOutput, timeout_s: float
+) -> int:
+    """Stream the log from `offset_bytes` until the command has ended or is lost; returns the offset reached.
+
+    After a lost connection go on from where the output stopped. Raises what `Session.run` raises.
+    """
+    reached = offset_bytes
+    before: bytearray | None = bytearray()  # what the login shell's profile may print first is not the log
+
+    def count(chunk: bytes) -> None:
+        nonlocal reached, before
+        if before is not None:
+            before += chunk
+            _, found, chunk = bytes(before).partition(_LOG_BEGINS)
+            if not found:
+                return
+            before = None
+        if chunk:
+            on_output(chunk)
+            reached += len(chunk)
+
+    body = f"{_about(task_dir)}__lp_offset={offset_bytes}\n__lp_main() {{\n{_FOLLOW}}}\n__lp_main\n"
+    done = await session.run(LAUNCH, stdin=body.encode(), keep_stdin_open=True, on_output=count, timeout_s=timeout_s)
+    if done.exit_status != 0:
+        raise SshError(f"the log under {task_dir} can't be read: status {done.exit_status}")
+    return reached
+
+
+def _about(task_dir: str) -> str:
+    return f"{BASE}{AT_HOME}{RECORDS}{_ENDING}__lp_use_dir {quote_path(task_dir)}\n"
+
+
+def _probe(answer: Sequence[str]) -> Probe:
+    state, status, ending, log_bytes = TaskState.NEVER_STARTED, None, Ending.BY_ITSELF, 0
+    for line in answer:
+        word, *rest = line.split()
+        if word == "log":
+            log_bytes = int(rest[0])
+        else:
+            state = TaskState(word)
+            if state is TaskState.EXITED:
+                status, ending = int(rest[0]), Ending(rest[1])
+    return Probe(state, status, ending, log_bytes)

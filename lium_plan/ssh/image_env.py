@@ -1,0 +1,183 @@
+"""Running a user's commands on a pod as its image would run them.
+
+An SSH session has root's bare environment and home; the image's own environment and working directory are
+those of the container's PID 1 (contract §6.3). One command is started per run, and everything goes to it over
+stdin as a POSIX shell script, so that no value shows in a process list. The pod needs only `sh`, `cat`,
+`env`, `tr`, `mkdir`, `rm`, `mv`, `chmod` and `sleep`.
+
+What the commands get: PID 1's environment with `env` over it; PID 1's working directory, or `cwd` seen from
+there; one `sh -eu` for all of them in order; stdin from /dev/null, stdout and stderr as one stream. Where PID
+1 is not the container's (a local simulator without namespaces says so in LIUM_SIM_CONFINED), or doesn't show
+its environment, they get the session's own environment and the login directory, and a line says so. A
+half-read environment is refused.
+
+The commands end when their caller leaves: a watcher on the pod sees its stdin end and stops the session's
+process group (OpenSSH ignores a client's signals for root). What must outlive the caller is `detached`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lium_plan.ssh.errors import BadScript
+from lium_plan.ssh.posix import AS_USER, AS_USER_SOURCE, AT_HOME, BASE, IMAGE_ENV, RECORDS
+from lium_plan.ssh.protocol import Completed, OnOutput, Session, discard
+from lium_plan.ssh.quoting import check_name, check_script, quote, quote_path
+
+LAUNCHER_FAILED = 125
+"""The status of a run whose commands never started; the output says why."""
+
+ROOT = "root"
+IMAGE_USER = "image"
+"""For `user`: the user that PID 1 runs as."""
+
+LAUNCH = "exec sh -s"
+"""`exec`, so that the shell leads the session's process group and may stop it as a whole."""
+
+_RESERVED = frozenset(
+    ("IFS", "OPTIND", "PPID", "UID", "EUID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", "PWD", "OLDPWD", "_")
+)
+
+_RUN = r"""
+# Waits for the caller to leave, which ends stdin, and then ends what runs. Where the shell leads no process group
+# the group may be the server's own, and only the shell is told.
+__lp_watch() {
+    exec >/dev/null 2>&1
+    trap '' TERM
+    cat <&3
+    if [ "$__lp_group" = "$$" ]; then
+        kill -s TERM -- "-$$"
+        sleep 5
+        kill -s KILL -- "-$$"
+    else
+        kill -s KILL "$$"
+    fi
+}
+
+__lp_main() {
+    exec 3<&0 2>&1
+    __lp_begin || return 125
+    __lp_stat_of "$$"
+    __lp_watch &
+    __lp_watcher=$!
+    ( exec 3<&- </dev/null; __lp_enter_image; __lp_commands )
+    __lp_status=$?
+    exec 2>/dev/null
+    __lp_end "$__lp_status"
+    kill -s KILL "$__lp_watcher"
+    return "$__lp_status"
+}
+"""
+
+_MARKERS = r"""
+__lp_begin() {
+    __lp_use_dir "$__lp_marker_dir"
+    { mkdir -p "$__lp_dir" && chmod 700 "$__lp_dir"; } || { __lp_say "$__lp_dir can't be made"; return 1; }
+    if [ ! -e "$__lp_dir/exit" ] && __lp_recorded_alive run; then
+        __lp_say "an earlier run of the same (process $__lp_pid) still goes on"
+        return 1
+    fi
+    rm -f "$__lp_dir/run" "$__lp_dir/exit" "$__lp_dir/steps"
+    __lp_record_self run && exec 9>"$__lp_dir/steps"
+}
+__lp_end() {
+    exec 9>&-
+    __lp_record exit "$1"
+}
+"""
+
+_NO_MARKERS = r"""
+__lp_begin() { return 0; }
+__lp_end() { return 0; }
+"""
+
+_STEP = '__lp_step() { echo "$1" >&9; }\n'
+
+
+def join_commands(commands: Sequence[str], *, steps: bool) -> str:
+    """The commands as one script. With `steps` each is followed by a record of its end.
+
+    An empty line after each keeps a trailing backslash from reaching into the next.
+    """
+    parts = [_STEP if steps else ""]
+    for index, command in enumerate(commands):
+        parts.append(f"{check_script(command, f'command {index + 1}')}\n\n")
+        if steps:
+            parts.append(f"__lp_step {index}\n")
+    return "".join(parts)
+
+
+def set_env_and_cwd(env: Mapping[str, str], cwd: str | None) -> str:
+    """Shell source that puts `env` over the environment and changes to `cwd`. Raises `BadScript`."""
+    lines = [f"export {check_env_name(name)}={quote(value, f'the value of {name}')}" for name, value in env.items()]
+    if cwd is not None:
+        path = quote_path(cwd)
+        problem = f"__lp_say 'the working directory' {path} \"can't be entered\""
+        lines.append(f"cd {path} 2>/dev/null || {{ {problem}; exit {LAUNCHER_FAILED}; }}")
+    return "\n".join(lines)
+
+
+def enter_and_run(script: str, *, env: Mapping[str, str], cwd: str | None, user: str) -> str:
+    """Shell source of `__lp_commands`, to be called in a subshell after `__lp_enter_image`: it never returns there."""
+    lines = [f"export {check_env_name(name)}={quote(value, f'the value of {name}')}" for name, value in env.items()]
+    if cwd is not None:
+        path = quote_path(cwd)
+        lines.append(f"cd {path} || {{ __lp_say 'the working directory' {path} \"can't be entered\"; exit 125; }}")
+    lines.append(f"__lp_script={quote(script, 'the script')}")
+    if user == ROOT:
+        lines.append('set -eu; eval "$__lp_script"; exit')
+    else:
+        # Over a descriptor, since an argument may not exceed 128 KiB and shows in the process list.
+        lines.append(f"__lp_path=$PATH\n__lp_exec_as {quote(user, 'the user')} {quote(AS_USER_SOURCE)} 8<<__LP_END")
+        lines.append("$__lp_script\n__LP_END")
+    body = "\n".join(lines)
+    return f"__lp_commands() {{\n{body}\n}}\n"
+
+
+def check_env_name(name: str) -> str:
+    """`name`, if a shell lets it be set and exported. Raises `BadScript`."""
+    if name in _RESERVED or name.startswith("__lp_"):
+        raise BadScript(f"the environment variable {name} is the shell's own and can't be set")
+    return check_name(name)
+
+
+def run_script(
+    commands: Sequence[str], *, env: Mapping[str, str], cwd: str | None, user: str, marker_dir: str | None
+) -> bytes:
+    """What `run_in_image` sends to `LAUNCH`. It ends with the only line that acts, so a torn one does nothing."""
+    steps = marker_dir is not None
+    parts = [
+        BASE,
+        AT_HOME,
+        IMAGE_ENV,
+        RECORDS if steps else "",
+        "" if user == ROOT else AS_USER,
+        enter_and_run(join_commands(commands, steps=steps), env=env, cwd=cwd, user=user),
+        "" if marker_dir is None else f"__lp_marker_dir={quote_path(marker_dir)}\n",
+        _NO_MARKERS if marker_dir is None else _MARKERS,
+        _RUN,
+        "__lp_main; exit $?\n",
+    ]
+    return "".join(parts).encode("utf-8", "surrogateescape")
+
+
+async def run_in_image(
+    session: Session,
+    commands: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | None = None,
+    user: str = ROOT,
+    marker_dir: str | None = None,
+    on_output: OnOutput = discard,
+    timeout_s: float,
+) -> Completed:
+    """Run `commands` in one `sh -eu` as the image would, on one channel, and return its status.
+
+    `user` is `root`, `image` or a user of the image. With `marker_dir` (relative to the login directory) the pod
+    records what has finished, for `markers.read_markers`; a run that still goes on there is not started again.
+    `LAUNCHER_FAILED` means that no command started. Never repeats anything. Raises `BadScript` for what no shell can
+    carry, and what `Session.run` raises.
+    """
+    script = run_script(commands, env=env, cwd=cwd, user=user, marker_dir=marker_dir)
+    return await session.run(LAUNCH, stdin=script, keep_stdin_open=True, on_output=on_output, timeout_s=timeout_s)

@@ -1,0 +1,62 @@
+"""Reading what a bootstrap run recorded on the pod, after its connection was lost or its caller was killed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lium_plan.ssh.posix import AT_HOME, BASE, RECORDS
+from lium_plan.ssh.protocol import Session
+from lium_plan.ssh.quoting import quote_path
+from lium_plan.ssh.reports import ask
+
+
+class RunState(StrEnum):
+    NEVER_STARTED = "never-started"
+    RUNNING = "running"
+    EXITED = "exited"
+    LOST = "lost"
+    """Begun and neither running nor ended: the pod restarted or the run was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Markers:
+    state: RunState
+    finished_steps: tuple[int, ...]
+    """Indices of the commands that ended well, in order. The next one may have begun."""
+    exit_status: int | None
+
+
+_READ = r"""
+if [ -e "$__lp_dir/exit" ]; then
+    read -r __lp_status <"$__lp_dir/exit"
+    echo "lium-plan:exited $__lp_status"
+elif [ ! -e "$__lp_dir/run" ]; then
+    echo lium-plan:never-started
+elif __lp_recorded_alive run; then
+    echo lium-plan:running
+elif [ -e "$__lp_dir/exit" ]; then
+    read -r __lp_status <"$__lp_dir/exit"
+    echo "lium-plan:exited $__lp_status"
+else
+    echo lium-plan:lost
+fi
+[ ! -e "$__lp_dir/steps" ] || while read -r __lp_step; do
+    echo "lium-plan:step $__lp_step"
+done <"$__lp_dir/steps"
+exit 0
+"""
+
+
+async def read_markers(session: Session, marker_dir: str, *, timeout_s: float) -> Markers:
+    """What the run with this `marker_dir` has done so far (see `image_env.run_in_image`)."""
+    script = f"{BASE}{AT_HOME}{RECORDS}__lp_use_dir {quote_path(marker_dir)}\n{_READ}"
+    state, status, steps = RunState.NEVER_STARTED, None, []
+    for line in await ask(session, script, timeout_s=timeout_s):
+        word, _, rest = line.partition(" ")
+        if word == "step":
+            steps.append(int(rest))
+        else:
+            state = RunState(word)
+            status = int(rest) if state is RunState.EXITED else None
+    return Markers(state, tuple(steps), status)

@@ -1,0 +1,64 @@
+"""Pinned host keys: one known_hosts file per pod id, in a directory of ours.
+
+Per pod, not per address: nodes give a port to another renter's pod as soon as ours is gone (contract §7.3).
+The files are ordinary known_hosts files, so `ssh -o UserKnownHostsFile=…` works with them too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+_POD_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
+_HOST_PATTERN = "*"
+"""The file belongs to one pod, so every address is that pod's, also the next one after a reboot."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinFile:
+    """The pin of one pod; implements `protocol.HostKeyPin`."""
+
+    path: Path
+
+    def load(self) -> tuple[str, ...]:
+        try:
+            text = self.path.read_text(encoding="ascii", errors="replace")
+        except FileNotFoundError:
+            return ()
+        lines = (line.split() for line in text.splitlines() if line.strip() and line.lstrip()[0] not in "#@")
+        return tuple(f"{fields[1]} {fields[2]}" for fields in lines if len(fields) >= 3)
+
+    def save(self, key: str) -> None:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.chmod(self.path.parent, 0o700)
+        temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(f"{_HOST_PATTERN} {key}\n")
+            os.replace(temporary, self.path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+class PinStore:
+    """The directory of pins (created 0700 with the first one; files 0600)."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def pin(self, pod_id: str) -> PinFile:
+        """The pin of `pod_id`; nothing is created. Raises `ValueError` for an id that is no file name."""
+        if not _POD_ID.fullmatch(pod_id):
+            raise ValueError(f"{pod_id!r} is no pod id")
+        return PinFile(self._directory / pod_id)
+
+    def forget_pin(self, pod_id: str) -> None:
+        """Trust the next host key again: after a reboot, a template switch, a deletion (contract §7.4)."""
+        self.pin(pod_id).path.unlink(missing_ok=True)

@@ -1,0 +1,172 @@
+"""The audit log: who did what to which resource, in which run, at what price, and how it ended.
+
+Made from journal entries by a pure function, so it can't say anything that the journal doesn't; a line per ended
+effect. The lines outlive snapshots.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+
+from lium_plan.addresses import Address
+from lium_plan.kinds.protocol import OpenEffect, Record
+from lium_plan.marks import lineage_mark
+from lium_plan.state.entries import (
+    Completed,
+    Ended,
+    Entry,
+    Failed,
+    Moved,
+    Release,
+    Removed,
+    RunStarted,
+)
+from lium_plan.state.model import Fold, State
+from lium_plan.state.shape import shape_of
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEvent:
+    """One line of the log. `number` is that of the journal entry it comes from, within `lineage`."""
+
+    number: int
+    lineage: str
+    """The lineage's mark."""
+    at: datetime
+    run: str
+    who: str
+    address: str
+    action: str
+    """The effect's own word (`rent`, `delete`, …), or `forget`, `release`, `move`, `complete`."""
+    id: str | None
+    price_per_hour_usd: str | None
+    result: str
+    """`done`, `failed: <reason>`, `open`, or why something was forgotten."""
+
+
+_SHAPE = shape_of(AuditEvent)
+
+
+def events_of(base: State, entries: Iterable[Entry], *, with_open: bool = False) -> Iterator[AuditEvent]:
+    """What happened from `base` on. With `with_open`, the effects still open come last."""
+    fold = Fold(base)
+    mark = lineage_mark(base.lineage)
+    who: dict[str, str] = {}
+    for entry in entries:
+        fact = entry.fact
+        if isinstance(fact, RunStarted):
+            who[entry.run] = fact.who
+        told = _event(fold, entry)
+        fold.apply(entry)
+        if told is not None:
+            address, action, record, result = told
+            yield AuditEvent(
+                entry.number,
+                mark,
+                entry.at,
+                entry.run,
+                who.get(entry.run, ""),
+                str(address),
+                action,
+                None if record is None else record.id,
+                _price(record),
+                result,
+            )
+    if with_open:
+        for effect in fold.state.open.values():
+            name = who.get(effect.run, "")
+            yield AuditEvent(
+                effect.number,
+                mark,
+                effect.at,
+                effect.run,
+                name,
+                str(effect.address),
+                effect.op,
+                None,
+                None,
+                "open",
+            )
+
+
+_Told = tuple[Address, str, Record | None, str]
+
+
+def _event(fold: Fold, entry: Entry) -> _Told | None:
+    """Address, action, record and result; asked before the entry is applied, while what it removes is still there."""
+    match entry.fact:
+        case Ended(of=number, records=records, removed=removed):
+            effect = fold.effect(number)
+            return (
+                None
+                if effect is None
+                else (effect.address, effect.op, _subject(fold, effect, records, removed), "done")
+            )
+        case Failed(of=number, reason=reason):
+            effect = fold.effect(number)
+            if effect is None:
+                return None
+            return effect.address, effect.op, fold.record(effect.address), f"failed: {reason}"
+        case Removed(key=key, why=why):
+            record = fold.by_key(key)
+            return None if record is None else (record.address, "forget", record, why)
+        case Moved(key=key, to=to):
+            record = fold.by_key(key)
+            return to, "move", record, f"done: was {key}"
+        case Release(released=released, key=key):
+            record = None if key is None else fold.by_key(key)
+            return (
+                None if record is None else (record.address, "release", record, f"done: {released.id} stays")
+            )
+        case Completed(address=address, completion=completion):
+            return address, "complete", fold.record(address), f"done: exit code {completion.exit_code}"
+    return None
+
+
+def _subject(
+    fold: Fold, effect: OpenEffect, records: tuple[Record, ...], removed: tuple[str, ...]
+) -> Record | None:
+    """The record that an effect was about: made by it, else removed by it, else there already."""
+    made = (record for record in records if record.address == effect.address and not record.deposed)
+    gone = (
+        record
+        for key in removed
+        if (record := fold.by_key(key)) is not None and record.address == effect.address
+    )
+    return next(made, None) or next(gone, None) or fold.record(effect.address)
+
+
+def _price(record: Record | None) -> str | None:
+    if record is None:
+        return None
+    value = record.attributes.get("price_per_hour_usd")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        return format(Decimal(str(value)), "f")
+    except InvalidOperation:
+        return None
+
+
+def encode_event(event: AuditEvent) -> bytes:
+    return json.dumps(_SHAPE.encode(event), separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def decode_events(data: bytes) -> tuple[tuple[AuditEvent, ...], int]:
+    """The events in a log, and where the last whole line ends. Lines that can't be read are left out.
+
+    The log proves nothing and no command acts on it, so a damaged line must not hide the others.
+    """
+    used = data.rfind(b"\n") + 1
+    found = []
+    for line in data[:used].split(b"\n"):
+        try:
+            members: Mapping[str, object] = json.loads(line)
+            found.append(_SHAPE.decode(members, ()))  # type: ignore[arg-type]
+        except ValueError:
+            continue
+    return tuple(found), used

@@ -1,0 +1,65 @@
+"""A run on a terminal: a line per resource with its phase, its time and its dollars so far, redrawn in place."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from rich.table import Table
+from rich.text import Text
+
+from lium_plan.views.board import Board, Row, RowState
+from lium_plan.views.money import amount, rate
+from lium_plan.views.paint import one_line
+from lium_plan.views.plan_text import SYMBOLS
+from lium_plan.views.times import duration
+
+_STYLES = {
+    RowState.WAITING: "dim",
+    RowState.WORKING: "cyan",
+    RowState.DONE: "green",
+    RowState.FAILED: "bold red",
+    RowState.SKIPPED: "yellow",
+}
+_ORDER = (RowState.FAILED, RowState.WORKING, RowState.DONE, RowState.SKIPPED, RowState.WAITING)
+
+
+def live_table(board: Board, now: datetime, *, height: int) -> Table:
+    """The board in at most `height` lines: what failed and what is being worked on before what is done or waits."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False, show_header=True, header_style="bold", expand=False)
+    table.add_column("", width=1)
+    table.add_column("WHAT", no_wrap=True, overflow="ellipsis")
+    table.add_column("PHASE", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("TIME", justify="right", no_wrap=True)
+    table.add_column("$/H", justify="right", no_wrap=True)
+    table.add_column("SO FAR", justify="right", no_wrap=True)
+    rows = list(board)
+    space = max(1, height - 3)
+    hidden = 0
+    if len(rows) > space:
+        kept = sorted(range(len(rows)), key=lambda index: (_ORDER.index(rows[index].state), index))[: space - 1]
+        hidden = len(rows) - len(kept)
+        rows = [rows[index] for index in sorted(kept)]
+    for row in rows:
+        table.add_row(*_cells(row, now))
+    if hidden:
+        table.add_row("", Text(f"… and {hidden} more", style="dim"), "", "", "", "")
+    done = board.count(RowState.DONE)
+    table.add_row(
+        "",
+        Text(f"{done} of {len(board)} done", style="bold"),
+        "",
+        "",
+        Text(f"{amount(board.per_hour_usd())}/h", style="bold"),
+        Text(amount(board.spent_usd(now)), style="bold"),
+    )
+    return table
+
+
+def _cells(row: Row, now: datetime) -> tuple[Text, Text, Text, Text, Text, Text]:
+    style = _STYLES[row.state]
+    symbol = SYMBOLS[row.verb] if row.verb is not None else ""
+    price = rate(row.price_per_hour_usd) if row.price_per_hour_usd is not None and row.billed_from else ""
+    spent = amount(row.spent_usd(now)) if row.billed_from else ""
+    time = duration(row.seconds(now)) if row.started else ""
+    phase = one_line(row.phase) or row.state.value
+    return Text(symbol), Text(str(row.address)), Text(phase, style=style), Text(time), Text(price), Text(spent)

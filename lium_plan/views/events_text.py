@@ -1,0 +1,165 @@
+"""A run for people without a terminal to redraw: a line per change of phase, a heartbeat, and the closing table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from lium_plan.addresses import Address
+from lium_plan.diagnostics import Diagnostic
+from lium_plan.engine.events import ActionResult, Event, EventType, ResultKind, RunReport
+from lium_plan.kinds.protocol import Verb
+from lium_plan.views.board import Board, RowState
+from lium_plan.views.columns import columns
+from lium_plan.views.diagnostics_text import diagnostic_text
+from lium_plan.views.money import amount, rate
+from lium_plan.views.paint import PLAIN, Paint, one_line
+from lium_plan.views.plan_text import SYMBOLS
+from lium_plan.views.proof_text import proof_text
+from lium_plan.views.times import clock, duration
+from lium_plan.views.values import KNOWN_AFTER_APPLY, SENSITIVE, full_value_words
+
+PAST = {
+    Verb.CREATE: "created",
+    Verb.UPDATE: "changed",
+    Verb.REBOOT: "rebooted",
+    Verb.REPLACE: "replaced",
+    Verb.DESTROY: "destroyed",
+    Verb.RUN: "ran",
+    Verb.ADOPT: "adopted",
+    Verb.FORGET: "forgotten",
+    Verb.MOVE: "moved",
+}
+_LISTED = 30
+
+
+def event_text(event: Event, board: Board, paint: Paint = PLAIN) -> str:
+    """One line, or nothing for events that the plan or the closing table shows. Call after `board.take(event)`."""
+    at = paint("dim", clock(event.at))
+    address = str(event.address) if event.address is not None else ""
+    match event.type:
+        case EventType.APPLY_START | EventType.PHASE if event.address is not None:
+            row = board.row(event.address)
+            symbol = SYMBOLS[row.verb] if row is not None and row.verb is not None else " "
+            words = one_line(event.phase or event.message or "started").partition(": ")[0]
+            return f"{at} {symbol} {address}: {words}\n"
+        case EventType.APPLY_COMPLETE:
+            row = board.row(event.address) if event.address is not None else None
+            took = f" after {duration(row.seconds(event.at))}" if row is not None else ""
+            word = PAST[event.verb] if event.verb is not None else "done"
+            price = f"  {rate(event.price_per_hour_usd)}" if event.price_per_hour_usd is not None else ""
+            return f"{at} {paint('green', '✓')} {address}: {word}{took}{price}\n"
+        case EventType.APPLY_ERRORED:
+            cause = event.message or (event.diagnostic.message if event.diagnostic else "failed")
+            return f"{at} {paint('bold red', '✗')} {address}: {one_line(cause)}\n"
+        case EventType.APPLY_SKIPPED:
+            return f"{at} {paint('yellow', '·')} {address}: skipped{_because(event)}\n"
+        case EventType.SUBSTITUTION:
+            node = one_line(str(event.details.get("to_node_id", "another node")))
+            price = f" at {rate(event.price_per_hour_usd)}" if event.price_per_hour_usd is not None else ""
+            return f"{at} {paint('yellow', '!')} {address}: takes node {node}{price} instead\n"
+        case _:
+            return ""
+
+
+def _because(event: Event) -> str:
+    return f": {one_line(event.message)}" if event.message else ""
+
+
+def heartbeat_text(board: Board, now: datetime, paint: Paint = PLAIN) -> str:
+    """`10:42:37Z … 2 of 9 done, 3 working: fleet.a[0] pulling image (1m 20s), …  $3.98/h, $0.07 so far`."""
+    working = board.working()
+    shown = [f"{row.address} {one_line(row.phase)} ({duration(row.seconds(now))})" for row in working[:3]]
+    more = f", and {len(working) - 3} more" if len(working) > 3 else ""
+    names = f": {', '.join(shown)}{more}" if shown else ""
+    done = board.count(RowState.DONE)
+    cost = f"; {rate(board.per_hour_usd())}, {amount(board.spent_usd(now))} so far" if board.per_hour_usd() else ""
+    return paint("dim", f"{clock(now)} … {done} of {len(board)} done, {len(working)} working{names}{cost}") + "\n"
+
+
+# --- the end ---------------------------------------------------------------------------------------------------
+
+
+def report_text(report: RunReport, paint: Paint = PLAIN) -> str:
+    """Done, failed, skipped, unknown; the proof; what runs and costs now; what to type next."""
+    parts = [_results(report.results, paint), _causes(report.results, paint)]
+    if report.proofs:
+        parts.append(proof_text(report.proofs, paint))
+    parts.append(_closing(report, paint))
+    return "\n".join(part for part in parts if part)
+
+
+def _results(results: Iterable[ActionResult], paint: Paint) -> str:
+    """A table; of many that went well only the number."""
+    items = tuple(results)
+    if not items:
+        return ""
+    good = [item for item in items if item.kind is ResultKind.DONE]
+    others = [item for item in items if item.kind is not ResultKind.DONE]
+    rows = [_result_row(item) for item in others]
+    rows += [_result_row(item) for item in good] if len(good) <= _LISTED else [_folded_row(good)]
+    order = sorted(range(len(rows)), key=lambda index: rows[index][0] == "done")
+    return columns(("RESULT", "WHAT", "", "TIME", "WHY"), [rows[index] for index in order], right=(3,), paint=paint)
+
+
+def _folded_row(good: list[ActionResult]) -> tuple[str, str, str, str, str]:
+    return ("done", f"{len(good)} actions", "", duration(max(item.seconds for item in good)), "")
+
+
+def _result_row(item: ActionResult) -> tuple[str, str, str, str, str]:
+    took = duration(item.seconds) if item.kind is not ResultKind.SKIPPED else ""
+    word = PAST[item.verb] if item.kind is ResultKind.DONE else item.verb.value
+    why = ""
+    if item.kind is ResultKind.SKIPPED:
+        why = f"because of {item.because}" if item.because is not None else "the run had ended"
+    elif item.cause is not None:
+        why = one_line(item.cause.message, 80)
+    return (item.kind.value, str(item.address), word, took, why)
+
+
+def _causes(results: Iterable[ActionResult], paint: Paint) -> str:
+    """Each cause once, in full, with every address that it stopped."""
+    causes: dict[Diagnostic, list[Address]] = {}
+    for item in results:
+        if item.cause is not None:
+            causes.setdefault(item.cause, []).append(item.address)
+    return "".join(
+        diagnostic_text(cause, paint) + (_also(addresses, cause) if len(addresses) > 1 else "")
+        for cause, addresses in causes.items()
+    )
+
+
+def _also(addresses: list[Address], cause: Diagnostic) -> str:
+    names = [str(address) for address in addresses if str(address) != cause.address]
+    more = f", and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"  the same for: {', '.join(names[:8])}{more}\n" if names else ""
+
+
+def _closing(report: RunReport, paint: Paint) -> str:
+    pods = report.running_pods
+    if pods:
+        noun = "pod runs" if pods == 1 else "pods run"
+        running = f"{pods} {noun} now, {paint('bold', rate(report.running_per_hour_usd))}."
+    elif report.running_per_hour_usd:
+        running = f"No pod runs, and {rate(report.running_per_hour_usd)} is still billed."
+    else:
+        running = "Nothing runs, nothing is billed."
+    lines = [running]
+    if report.next_command:
+        lines.append(f"Next: {paint('bold', report.next_command)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def outputs_text(outputs: Mapping[str, object]) -> str:
+    """`NAME = value` lines from `{NAME: {value, sensitive, unknown}}`."""
+    width = max((len(name) for name in outputs), default=0)
+    lines = []
+    for name, row in outputs.items():
+        if not isinstance(row, Mapping):
+            continue
+        if row.get("unknown"):
+            words = KNOWN_AFTER_APPLY
+        else:
+            words = SENSITIVE if row.get("sensitive") else full_value_words(row.get("value"))
+        lines.append(f"{name:<{width}} = {words}\n")
+    return "".join(lines)

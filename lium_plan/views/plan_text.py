@@ -1,0 +1,326 @@
+"""A plan on the screen: what happens to what, why, at what price.
+
+Owns the layout of the plan's text. Refuses to hide a destruction: only creations and runs of one fleet fold, never
+what is deleted, replaced or rebooted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from lium_plan.kinds.protocol import Verb
+from lium_plan.planning.plan import Action, Drift, Open, Plan
+from lium_plan.views.money import amount, rate
+from lium_plan.views.money import price as money
+from lium_plan.views.offer_rows import offer_words
+from lium_plan.views.paint import PLAIN, Paint, one_line
+from lium_plan.views.times import clock, duration, stamp
+from lium_plan.views.values import change_words
+
+SYMBOLS = {
+    Verb.CREATE: "+",
+    Verb.UPDATE: "~",
+    Verb.REBOOT: "↻",
+    Verb.REPLACE: "±",
+    Verb.DESTROY: "-",
+    Verb.RUN: "»",
+    Verb.ADOPT: "→",
+    Verb.FORGET: "-",
+    Verb.MOVE: "→",
+}
+_COLOURS = {
+    Verb.CREATE: "green",
+    Verb.UPDATE: "yellow",
+    Verb.REBOOT: "bold yellow",
+    Verb.REPLACE: "bold red",
+    Verb.DESTROY: "bold red",
+    Verb.RUN: "cyan",
+    Verb.ADOPT: "blue",
+    Verb.FORGET: "dim",
+    Verb.MOVE: "blue",
+}
+_FOLDING = (Verb.CREATE, Verb.RUN, Verb.FORGET)
+_FOLD_ABOVE = 8
+_FOLD_SHOWN = 3
+_ADDRESS_WIDTH = 35
+_MIDDLE_WIDTH = 60
+_REASONED = (Verb.REBOOT, Verb.REPLACE, Verb.DESTROY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One line: symbol, address, what, price, note. Lines that continue another have no symbol and no address."""
+
+    style: str
+    symbol: str
+    address: str
+    middle: str
+    price: str = ""
+    note: str = ""
+
+
+def plan_text(plan: Plan, paint: Paint = PLAIN, *, width: int | None = None, verbose: bool = False) -> str:
+    """The whole plan as text. `width`: the terminal's, for which long lines are broken; None: as wide as it gets.
+
+    `verbose` folds nothing and shows every field of what is created.
+    """
+    parts: list[str] = []
+    if plan.drift:
+        parts.append("Changed since the last apply, and not by it:\n\n" + _drift_text(plan.drift, paint))
+    rows = [*_open_rows(plan.open), *_action_rows(plan, verbose)]
+    if rows:
+        head = f"lium-plan will perform these actions ({_basis(plan)}):"
+        parts.append(f"{_prose(head, width)}\n\n{_layout(rows, paint, width)}")
+        parts.append(_totals(plan, paint, width))
+    else:
+        parts.append(paint("bold green", "No changes.") + f" {_nothing(plan)}\n")
+    parts.append(_outputs_text(plan))
+    return "\n".join(part for part in parts if part)
+
+
+def _basis(plan: Plan) -> str:
+    words = f"stack {plan.stack}"
+    if plan.market is not None:
+        words += f", {plan.market.nodes} nodes on offer, prices of {clock(plan.market.read_at)}"
+    return words
+
+
+def _nothing(plan: Plan) -> str:
+    if plan.errored:
+        return f"The plan could not be made (stack {plan.stack})."
+    if plan.destroying:
+        return f"Stack {plan.stack} holds nothing that could be destroyed."
+    if not plan.complete:
+        return f"Not all that is wanted can be reached now (stack {plan.stack}); the warnings say what is missing."
+    after = plan.cost.after_per_hour_usd
+    return f"Everything is as the manifest says (stack {plan.stack}, {rate(after)})."
+
+
+# --- rows ------------------------------------------------------------------------------------------------------
+
+
+def _open_rows(items: Iterable[Open]) -> Iterator[_Row]:
+    for item in items:
+        what = f"begun {stamp(item.since)}, outcome unknown; apply will {one_line(item.will)}"
+        yield _Row("bold magenta", "!", str(item.address), what)
+
+
+def _action_rows(plan: Plan, verbose: bool) -> Iterator[_Row]:
+    folded = {} if verbose else _folded(plan.actions)
+    seen: dict[tuple[Verb, str, str, str], int] = {}
+    for action in plan.actions:
+        key = _group(action)
+        members = folded.get(key)
+        if members is None:
+            yield from _rows_of(action, verbose=verbose, destroying=plan.destroying)
+            continue
+        seen[key] = seen.get(key, 0) + 1
+        if seen[key] <= _FOLD_SHOWN:
+            yield from _rows_of(action, verbose=verbose, destroying=plan.destroying)
+        elif seen[key] == len(members):
+            yield _fold_row(members[_FOLD_SHOWN:])
+
+
+def _group(action: Action) -> tuple[Verb, str, str, str]:
+    return (action.verb, action.address.head, action.address.name, action.address.part or "")
+
+
+def _folded(actions: Sequence[Action]) -> dict[tuple[Verb, str, str, str], list[Action]]:
+    """Groups of many alike: same verb, same fleet or task, nothing about them that a reader must see one by one."""
+    groups: dict[tuple[Verb, str, str, str], list[Action]] = {}
+    for action in actions:
+        if action.verb in _FOLDING and action.address.member is not None:
+            groups.setdefault(_group(action), []).append(action)
+    return {key: members for key, members in groups.items() if len(members) > _FOLD_ABOVE}
+
+
+def _fold_row(rest: Sequence[Action]) -> _Row:
+    first = rest[0]
+    prices = [found for action in rest if (found := _price_of(action)) is not None]
+    part = f".{first.address.part}" if first.address.part else ""
+    address = f"{first.address.head}.{first.address.name}[…]{part}"
+    words = f"… and {len(rest)} more like these (-v shows all)"
+    note = ""
+    if prices:
+        low, high = min(prices), max(prices)
+        spread = money(low) if low == high else f"{money(low)} to {money(high)}"
+        note = f"(together; {spread} each)"
+    price = f"{amount(sum(prices, Decimal(0)))}/h" if prices else ""
+    return _Row(_COLOURS[first.verb], SYMBOLS[first.verb], address, words, price, note)
+
+
+def _price_of(action: Action) -> Decimal | None:
+    return action.offer.price_per_hour_usd if action.offer is not None else action.price_per_hour_usd
+
+
+def _rows_of(action: Action, *, verbose: bool, destroying: bool) -> Iterator[_Row]:
+    style, symbol = _COLOURS[action.verb], SYMBOLS[action.verb]
+    address = str(action.address) + (f" ({action.deposed_id[:8]}, replaced)" if action.deposed_id else "")
+    changes = action.changes if action.verb is not Verb.CREATE or verbose else ()
+    lines = [change_words(change) for change in changes]
+    reasons = _reason(action, destroying=destroying)
+    if action.verb in (Verb.UPDATE, Verb.REBOOT, Verb.REPLACE) and lines:
+        if reasons:
+            lines[0] += f"  # {reasons}"
+        yield _Row(style, symbol, address, lines[0])
+        yield from (_Row(style, "", "", line) for line in lines[1:])
+        if action.offer is not None:
+            yield _Row(style, "", "", offer_words(action.offer), rate(action.offer.price_per_hour_usd), _note(action))
+        return
+    title, _, unit = action.title.partition("\t")
+    middle = offer_words(action.offer) if action.offer is not None else one_line(title)
+    price = _price_of(action)
+    note = _note(action)
+    if reasons:
+        marked = f"# {reasons}" if action.verb in _REASONED else f"({reasons})"
+        if price is None and not unit:
+            middle += f"  {marked}"
+        else:
+            note = f"{note}  {marked}".strip()
+    yield _Row(style, symbol, address, middle, rate(price) if price is not None else unit, note)
+    yield from (_Row(style, "", "", line) for line in lines)
+
+
+def _reason(action: Action, *, destroying: bool) -> str:
+    """Why, unless every change says so itself."""
+    if action.reason:
+        return one_line(action.reason)
+    if action.verb is Verb.FORGET:
+        return "goes with its pod"
+    return "no longer declared" if action.verb is Verb.DESTROY and not destroying else ""
+
+
+def _note(action: Action) -> str:
+    words = []
+    if action.offer is not None and action.alternatives:
+        words.append(f"2nd choice {money(action.alternatives[0].price_per_hour_usd)}")
+    if action.ceiling_per_hour_usd is not None and action.offer is not None:
+        words.append(f"ceiling {money(action.ceiling_per_hour_usd)}")
+    return f"({', '.join(words)})" if words else ""
+
+
+# --- layout ----------------------------------------------------------------------------------------------------
+
+
+def _layout(rows: Sequence[_Row], paint: Paint, width: int | None) -> str:
+    """Rows in columns; when they don't fit into `width`, price and note go to a line of their own."""
+    longest = max(len(row.address) for row in rows)
+    priced = [len(row.middle) for row in rows if row.price]
+    middle_width = min(max(priced, default=0), _MIDDLE_WIDTH)
+    address_width = max(_ADDRESS_WIDTH, longest + 2)
+    natural = (
+        4
+        + address_width
+        + max(
+            (max(len(row.middle), middle_width) + 3 + len(row.price) + 2 + len(row.note))
+            if row.price
+            else len(row.middle)
+            for row in rows
+        )
+    )
+    narrow = width is not None and natural > width
+    if narrow:
+        address_width = min(longest + 2, 32)
+    return "".join(_line(row, paint, (address_width, middle_width), width if narrow else None) for row in rows)
+
+
+def _line(row: _Row, paint: Paint, widths: tuple[int, int], limit: int | None) -> str:
+    address_width, middle_width = widths
+    symbol = paint(row.style, row.symbol.ljust(1))
+    lead = f"  {symbol} {row.address.ljust(address_width)}"
+    if len(row.address) >= address_width:
+        lead = f"  {symbol} {row.address}  "
+    tail = row.price + (f"  {row.note}" if row.note else "")
+    if limit is None:
+        body = row.middle if not row.price else f"{row.middle.ljust(middle_width)}   {tail}"
+        return f"{lead}{_marked(body, paint)}".rstrip() + "\n"
+    indent = " " * (4 + address_width)
+    space = max(24, limit - len(indent))
+    together = f"{row.middle}   {tail}" if tail else row.middle
+    texts = (together,) if len(together) <= space else (row.middle, tail)
+    chunks = [chunk for text in texts if text for chunk in _wrapped(text, space)]
+    if len(row.address) >= address_width:
+        chunks = ["", *chunks]
+    first, *more = chunks or [""]
+    lines = [f"{lead}{_marked(first, paint)}".rstrip(), *(f"{indent}{_marked(chunk, paint)}" for chunk in more)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Broken at spaces, double spaces kept within a line; a word that is too long stands alone."""
+    lines: list[str] = []
+    line = ""
+    for word in text.split(" "):
+        if line.strip() and len(line) + 1 + len(word) > width:
+            lines.append(line.rstrip())
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    return [*lines, line] if line else lines
+
+
+def _marked(text: str, paint: Paint) -> str:
+    """The reason behind `#` in a colour of its own."""
+    if text.startswith("# "):
+        return paint("red", text)
+    head, mark, reason = text.partition("  # ")
+    return head + "  " + paint("red", "# " + reason) if mark else head
+
+
+# --- around the actions ----------------------------------------------------------------------------------------
+
+
+def _drift_text(items: Iterable[Drift], paint: Paint) -> str:
+    lines = []
+    for item in items:
+        words = [change_words(change) for change in item.changes]
+        status = paint("yellow", one_line(item.status))
+        lines.append(f"    {item.address!s:<{_ADDRESS_WIDTH}}{status}" + (f"  {words[0]}" if words else ""))
+        lines += [" " * (4 + _ADDRESS_WIDTH) + word for word in words[1:]]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _prose(text: str, width: int | None) -> str:
+    return text if width is None else "\n".join(_wrapped(text, width - 1))
+
+
+def _totals(plan: Plan, paint: Paint, width: int | None) -> str:
+    counts = plan.summary
+    words = [f"{counts.create} to create", f"{counts.update} to change"]
+    if counts.reboot:
+        words.append(f"{counts.reboot} to reboot")
+    words += [f"{counts.replace} to replace", f"{counts.destroy} to destroy", f"{counts.run} to run"]
+    text = f"Plan: {', '.join(words)}."
+    if plan.open:
+        one = len(plan.open) == 1
+        text += f" {len(plan.open)} open {'effect' if one else 'effects'} to settle first."
+    lines = f"{_prose(text, width)}\n{_prose(f'Cost: {_cost(plan)}', width)}\n"
+    return lines.replace("Plan:", paint("bold", "Plan:"), 1).replace("Cost:", paint("bold", "Cost:"), 1)
+
+
+def _cost(plan: Plan) -> str:
+    cost = plan.cost
+    text = f"{rate(cost.before_per_hour_usd)} -> {rate(cost.after_per_hour_usd)}"
+    if cost.ceiling_per_hour_usd is not None:
+        text += f" (ceiling {rate(cost.ceiling_per_hour_usd)})"
+    if cost.until_ttl_usd is not None:
+        text += f", at most {amount(cost.until_ttl_usd)} until the last TTL" if cost.until_ttl_usd else ""
+    elif cost.after_per_hour_usd:
+        text += ", without an end: a pod has no TTL"
+    text += "."
+    if plan.rate_limit_wait_s > 0:
+        wait = plan.rate_limit_wait_s
+        text += f" Rate limits add about {f'{wait:.0f} s' if wait < 120 else duration(wait)}."
+    return text
+
+
+def _outputs_text(plan: Plan) -> str:
+    """Only outputs that this plan makes known: the values of others are what `output` is for."""
+    if not plan.actions:
+        return ""
+    names = [name for name, output in plan.outputs.items() if output.unknown]
+    if not names:
+        return ""
+    return "Outputs known after apply: " + ", ".join(names) + "\n"

@@ -1,0 +1,104 @@
+"""The state as a document, and the status that each resource is shown with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+
+from lium_plan.addresses import Address
+from lium_plan.kinds.protocol import Json, OpenEffect, Record
+from lium_plan.planning.plan import OutputValue
+from lium_plan.state.model import State
+from lium_plan.views.diagnostics_json import document
+from lium_plan.views.documents import Document, ResourceRow, Value
+from lium_plan.views.events_json import plain
+from lium_plan.views.money import number
+from lium_plan.views.plan_json import outputs_json
+from lium_plan.views.times import stamp
+
+READY, PENDING, FAILED, BOOTSTRAP_FAILED, DEPOSED = "ready", "pending", "failed", "bootstrap-failed", "deposed"
+BOOTSTRAP = "bootstrap"
+
+
+def shown_status(record: Record, state: State) -> str:
+    """The record's status; of a pod that is ready for the one that counts: is what it was set up for there?"""
+    if record.deposed:
+        return DEPOSED
+    if record.kind != "pod" or record.status != READY:
+        return record.status
+    address = record.address
+    bootstrap = state.record(Address.of(address.head, address.name, address.member, BOOTSTRAP))
+    if bootstrap is None:
+        return PENDING if record.inputs.get("bootstrapped") else READY
+    if bootstrap.status == FAILED:
+        return BOOTSTRAP_FAILED
+    return READY if bootstrap.status == READY else PENDING
+
+
+def resource_json(record: Record, state: State) -> ResourceRow:
+    return {
+        "address": str(record.address),
+        "kind": record.kind,
+        "id": record.id,
+        "status": shown_status(record, state),
+        "attributes": {key: _attribute(key, value) for key, value in record.attributes.items()},
+        "depends_on": [str(address) for address in record.depends_on],
+    }
+
+
+def _attribute(key: str, value: Json) -> Value:
+    """Money is kept exactly, as text; a document has it as a number."""
+    if key.endswith("_usd") and isinstance(value, str):
+        try:
+            return number(Decimal(value))
+        except InvalidOperation:
+            return value
+    return plain(value)
+
+
+def in_order(state: State) -> tuple[Record, ...]:
+    """Records by address, members as numbers; a deposed one follows the one that replaced it."""
+    return tuple(sorted(state.records.values(), key=lambda record: (record.address, record.deposed, record.id or "")))
+
+
+def state_json(state: State, outputs: Mapping[str, OutputValue]) -> Document:
+    return document(
+        {
+            "project": state.project,
+            "stack": state.stack,
+            "lineage": state.lineage,
+            "serial": state.serial,
+            "account_id": state.account_id,
+            "resources": [resource_json(record, state) for record in in_order(state)],
+            "open": [_open_json(effect) for effect in state.open.values()],
+            "released": [
+                {"kind": item.kind, "id": item.id, "name": item.name, "since": stamp(item.since)}
+                for item in state.released
+            ],
+            "outputs": outputs_json(outputs),
+        },
+        (),
+    )
+
+
+def no_state_json(stack: str) -> Document:
+    """The body of `show` when nothing could be read: every field there, nothing in it."""
+    return {
+        "project": None,
+        "stack": stack,
+        "lineage": None,
+        "serial": 0,
+        "account_id": None,
+        "resources": [],
+        "open": [],
+        "released": [],
+        "outputs": {},
+    }
+
+
+def _open_json(effect: OpenEffect) -> Document:
+    return {
+        "address": str(effect.address),
+        "since": stamp(effect.at),
+        "entry": {"number": effect.number, "op": effect.op, "run": effect.run, "data": plain(effect.data)},
+    }

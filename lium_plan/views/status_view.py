@@ -1,0 +1,76 @@
+"""Pods as they are now, for people and for machines."""
+
+from __future__ import annotations
+
+from lium_plan.answers import PodStatus, StatusAnswer
+from lium_plan.views.columns import columns
+from lium_plan.views.diagnostics_json import document
+from lium_plan.views.documents import Document
+from lium_plan.views.money import amount, number, rate
+from lium_plan.views.paint import PLAIN, Paint, printable
+from lium_plan.views.times import duration
+
+
+def status_text(answer: StatusAnswer, paint: Paint = PLAIN) -> str:
+    """A line a pod, then the sums."""
+    if not answer.pods:
+        return "No pods.\n"
+    headers = ("ADDRESS", "STATUS", "PHASE", "GPU", "USE", "AGE", "$/H", "SPENT", "TTL LEFT", "DRIFT", "NODE")
+    rows = [_row(pod) for pod in answer.pods]
+    table = columns(headers, rows, right=(5, 6, 7, 8), paint=paint)
+    noun = "pod" if len(answer.pods) == 1 else "pods"
+    total = rate(answer.total_per_hour_usd)
+    return f"{table}\n{len(answer.pods)} {noun}, {paint('bold', total)}, {amount(answer.total_spent_usd)} so far.\n"
+
+
+def _row(pod: PodStatus) -> tuple[str, ...]:
+    use = pod.use
+    return (
+        pod.address,
+        pod.status,
+        printable(pod.phase),
+        f"{pod.gpu_count}×{pod.gpu}",
+        f"{use.utilisation_percent}% {use.memory_used_mib}/{use.memory_total_mib}MiB" if use is not None else "",
+        duration(pod.age_s),
+        rate(pod.price_per_hour_usd).removesuffix("/h"),
+        amount(pod.spent_usd),
+        duration(pod.ttl_left_s) if pod.ttl_left_s is not None else "none",
+        printable(", ".join(pod.drift)),
+        pod.node_id,
+    )
+
+
+def status_json(answer: StatusAnswer) -> Document:
+    return document(
+        {
+            "pods": [_pod_json(pod) for pod in answer.pods],
+            "total_per_hour_usd": number(answer.total_per_hour_usd),
+            "total_spent_usd": number(answer.total_spent_usd),
+        },
+        answer.diagnostics,
+    )
+
+
+def _pod_json(pod: PodStatus) -> Document:
+    row: Document = {
+        "address": pod.address,
+        "id": pod.id,
+        "name": pod.name,
+        "phase": pod.phase,
+        "status": pod.status,
+        "age_s": pod.age_s,
+        "price_per_hour_usd": number(pod.price_per_hour_usd),
+        "spent_usd": number(pod.spent_usd),
+        "ttl_left_s": pod.ttl_left_s,
+        "drift": list(pod.drift),
+        "node_id": pod.node_id,
+        "gpu": pod.gpu,
+        "gpu_count": pod.gpu_count,
+    }
+    if pod.use is not None:
+        row["gpu_use"] = {
+            "utilisation_percent": pod.use.utilisation_percent,
+            "memory_used_mib": pod.use.memory_used_mib,
+            "memory_total_mib": pod.use.memory_total_mib,
+        }
+    return row

@@ -1,0 +1,72 @@
+"""Who holds a lock, as far as that can be seen from here (C1)."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from state_samples import NOW, local, owner
+
+from lium_plan.diagnostics import ExitCode, Failure
+from lium_plan.state.lock import Liveness, liveness, lock_held, process_started, read_owner
+
+
+def ended_pid() -> int:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+def test_this_process_lives() -> None:
+    assert liveness(owner()) is Liveness.ALIVE
+
+
+def test_an_ended_process_is_dead() -> None:
+    assert liveness(replace(owner(), pid=ended_pid())) is Liveness.DEAD
+
+
+@pytest.mark.skipif(process_started(1) is None, reason="the system does not say when a process started")
+def test_a_reused_pid_is_not_taken_for_the_owner() -> None:
+    assert liveness(replace(owner(), process_started="another boot:1")) is Liveness.DEAD
+
+
+def test_another_host_can_not_be_judged() -> None:
+    elsewhere = replace(owner(), host="elsewhere.example")
+    assert liveness(elsewhere) is Liveness.UNKNOWN
+    message = str(lock_held("prod", Path("prod.lock"), elsewhere))
+    assert "elsewhere.example" in message
+    assert "can't be seen from here" in message
+
+
+def test_messages_for_every_owner() -> None:
+    assert "is gone" in str(lock_held("prod", Path("prod.lock"), replace(owner(), pid=ended_pid())))
+    assert "no record" in str(lock_held("prod", Path("prod.lock"), None))
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\0", b'{"who": 1}'])
+def test_a_record_that_can_not_be_read_blocks_nobody(tmp_path: Path, content: bytes) -> None:
+    store = local(tmp_path)
+    store.path("lock").write_bytes(content)
+    assert read_owner(store.path("lock")) is None
+    with asyncio.run(store.lock(owner(), timeout_s=0)) as taken:
+        assert taken.previous is None
+        assert read_owner(store.path("lock")) == owner()
+    assert store.path("lock").read_bytes() == b""
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\0", b'{"who": 1}'])
+def test_a_hold_that_can_not_be_read_blocks_until_it_is_lifted(tmp_path: Path, content: bytes) -> None:
+    store = local(tmp_path)
+    store.path("hold").write_bytes(content)
+    for _ in range(2):  # the refusal let go of the kernel's lock
+        with pytest.raises(Failure) as caught:
+            asyncio.run(store.lock(owner(), timeout_s=0))
+        assert caught.value.exit_code is ExitCode.LOCKED
+    with pytest.raises(Failure):
+        store.held(NOW)
+    assert store.unhold()
+    asyncio.run(store.lock(owner(), timeout_s=0)).release()
