@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -97,13 +98,18 @@ class Reference:
         if self.member is None:
             return (Address.of(self.head, self.name),)
         if self.member == EVERY:
-            return tuple(Address.of(self.head, self.name, member) for member in members(self.name))
+            return _addresses(self.head, self.name, members(self.name))
         if self.member == FIRST:
             return tuple(Address.of(self.head, self.name, member) for member in members(self.name)[:1])
         return (Address.of(self.head, self.name, self.member),)
 
     def __str__(self) -> str:
         return self.text
+
+
+@lru_cache(maxsize=256)
+def _addresses(head: str, name: str, members: tuple[str, ...]) -> tuple[Address, ...]:
+    return tuple(Address.of(head, name, member) for member in members)
 
 
 Lookup = Callable[[Reference], "Json | None"]
@@ -559,7 +565,10 @@ class _Parser:
         least, most = FUNCTIONS[function]
         if not least <= len(arguments) <= most:
             wanted = str(least) if least == most else f"{least} or more"
-            raise ExpressionError(f"{function}() takes {wanted} arguments, not {len(arguments)}", offset)
+            plural = "" if most == 1 else "s"
+            raise ExpressionError(
+                f"{function}() takes {wanted} argument{plural}, not {len(arguments)}", offset
+            )
         node = _Call(function, tuple(arguments), offset)
         _check_types(node)
         return node

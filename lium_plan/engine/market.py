@@ -44,9 +44,13 @@ class Desk:
         needs: Mapping[Address, Need],
         planned: Mapping[Address, Offer],
         running: Mapping[Address, Decimal],
+        beside_usd: Decimal,
         limits: Limits,
     ) -> None:
-        """`needs` are the rents of this run, `planned` their offers, `running` what the stack's pods cost now."""
+        """`needs` are the rents of this run, `planned` their offers, `running` what the stack's pods cost now.
+
+        `beside_usd`: what deposed pods still cost per hour.
+        """
         self._load_feed = load_feed
         self._reading = asyncio.Lock()
         self._feed: Feed | None = None
@@ -55,6 +59,7 @@ class Desk:
         self._kept = dict(planned)
         self._claims: dict[Address, tuple[Claim, float]] = {}
         self._running = dict(running)
+        self._beside_usd = beside_usd
         self._limits = limits
         self._refused: dict[Address, frozenset[str]] = {}
 
@@ -169,7 +174,7 @@ class Desk:
 
     def _committed(self, *, but: Address) -> Decimal:
         """USD per hour of what runs, and of the ceilings of what is being rented."""
-        running = sum((price for address, price in self._running.items() if address != but), Decimal(0))
+        running = sum((price for address, price in self._running.items() if address != but), self._beside_usd)
         reserved = (
             claim.ceiling_per_hour_usd
             for address, (claim, _) in self._claims.items()

@@ -56,6 +56,7 @@ class EngineRun:
         desired: Desired | None,
         destroying: bool,
         wait_timeout_s: float,
+        force_replace: bool,
         emitter: Emitter,
         now: Callable[[], datetime],
         stop: asyncio.Event,
@@ -66,6 +67,7 @@ class EngineRun:
         self.market = market
         self.destroying = destroying
         self.wait_timeout_s = wait_timeout_s
+        self.force_replace = force_replace
         self.proofs: list[Proof] = []
         self._drivers = drivers
         self._desired = desired

@@ -83,16 +83,21 @@ def _schema(*alternatives: Schema, description: str = "") -> WithJsonSchema:
     return WithJsonSchema(schema)
 
 
-def _matching(pattern: str, *, number: bool = True, description: str = "") -> WithJsonSchema:
-    """A string of a shape. `number`: an unquoted number may be one too (`8`), its text is what counts."""
-    numbers = [{"type": "number", "minimum": 0}] if number else []
-    return _schema({"type": "string", "pattern": f"^(?:{pattern})$"}, *numbers, description=description)
+_SAMPLES: tuple[tuple[str, Schema], ...] = (
+    ("12", {"type": "integer", "minimum": 0}),
+    ("1.5", {"type": "number", "minimum": 0}),
+    ("true", {"type": "boolean"}),
+)
+
+
+def _matching(pattern: str, *, description: str = "") -> WithJsonSchema:
+    """A string of a shape. An unquoted number or boolean whose text has the shape is one too."""
+    others = [schema for sample, schema in _SAMPLES if re.fullmatch(pattern, sample)]
+    return _schema({"type": "string", "pattern": f"^(?:{pattern})$"}, *others, description=description)
 
 
 def _words(words: type[StrEnum]) -> tuple[Reading, WithJsonSchema]:
-    return Reading(lambda value: values.read_word(words, value)), _schema(
-        {"enum": [str(word) for word in words]}
-    )
+    return Reading(lambda value: values.read_word(words, value)), _schema({"enum": [str(word) for word in words]})
 
 
 def _pattern(pattern: str, expected: str) -> Callable[[object], str]:
@@ -131,41 +136,39 @@ Number = Annotated[Decimal, Reading(values.read_decimal), _schema({"type": "numb
 Count = Annotated[int, *_integer(0, 10**6)]
 Positive = Annotated[int, *_integer(1, 10**6)]
 Port = Annotated[
-    int, Reading(values.read_port), _matching("[1-9][0-9]{0,4}", description="A container TCP port")
+    int,
+    Reading(values.read_port),
+    _schema(
+        {"type": "integer", "minimum": 1, "maximum": 65535},
+        {"type": "string", "pattern": "^[1-9][0-9]{0,4}$"},
+        description="A container TCP port",
+    ),
 ]
 Money = Annotated[
     Decimal, Reading(values.read_money), _schema({"type": "number", "exclusiveMinimum": 0, "maximum": 10**9})
 ]
 _DURATION = r"(?=.)(?:[0-9]{1,6}d)?(?:[0-9]{1,6}h)?(?:[0-9]{1,6}m)?(?:[0-9]{1,9}s)?"
-Duration = Annotated[
-    int, Reading(values.read_duration), _matching(_DURATION, number=False, description="6h, 2d, 90m, 10m30s")
-]
+Duration = Annotated[int, Reading(values.read_duration), _matching(_DURATION, description="6h, 2d, 90m, 10m30s")]
 Ttl = Annotated[
     int,
     Reading(values.read_ttl),
-    _matching(_DURATION, number=False, description="Whole hours, 1h to 720h, or 2d"),
+    _matching(_DURATION, description="Whole hours, 1h to 720h, or 2d"),
 ]
 CountRange = Annotated[
     Range,
     Reading(values.read_range),
-    _matching(
-        r"[0-9]{1,9}|[0-9]{1,9}\.\.(?:[0-9]{1,9})?|\.\.[0-9]{1,9}", description="8, 8.., ..32 or 8..32"
-    ),
+    _matching(r"[0-9]{1,9}|[0-9]{1,9}\.\.(?:[0-9]{1,9})?|\.\.[0-9]{1,9}", description="8, 8.., ..32 or 8..32"),
 ]
 _SIZE = r"[0-9]+(?:\.[0-9]+)?\s*(?:[mMgGtT][iI]?[bB])?"
 SizeRange = Annotated[
     Range,
     Reading(values.read_size_range),
-    _matching(
-        rf"{_SIZE}|{_SIZE}\.\.(?:{_SIZE})?|\.\.{_SIZE}", description="20GB, 20GB.., ..64GB or 20GB..64GB"
-    ),
+    _matching(rf"{_SIZE}|{_SIZE}\.\.(?:{_SIZE})?|\.\.{_SIZE}", description="20GB, 20GB.., ..64GB or 20GB..64GB"),
 ]
 Speed = Annotated[
     Decimal,
     Reading(values.read_speed),
-    _matching(
-        r"[0-9]{1,9}(?:\.[0-9]{1,9})?\s*[mMgG][bB][pP][sS]", number=False, description="500Mbps or 1Gbps"
-    ),
+    _matching(r"[0-9]{1,9}(?:\.[0-9]{1,9})?\s*[mMgG][bB][pP][sS]", description="500Mbps or 1Gbps"),
 ]
 Version = Annotated[
     Decimal,
@@ -185,9 +188,8 @@ NodesField = Annotated[
 Name = Annotated[str, *shaped(NAME, "a name: a-z, 0-9 and -, beginning with a letter, at most 32 characters")]
 Variable = Annotated[str, *shaped(r"[a-z_][a-z0-9_]{0,63}", "a variable's name: a-z, 0-9 and _")]
 Output = Annotated[str, *shaped(r"[a-z][a-z0-9_-]{0,63}", "an output's name: a-z, 0-9, - and _")]
-EnvName = Annotated[
-    str, *shaped(r"[A-Za-z_][A-Za-z0-9_]*", "an environment variable's name: letters, digits, _")
-]
+_ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+EnvName = Annotated[str, *shaped(_ENV_NAME, "an environment variable's name: letters, digits, _")]
 Member = Annotated[str, Reading(values.read_member), _matching(r"[a-z][a-z0-9-]{0,31}|0|[1-9][0-9]{0,8}")]
 Region = Annotated[
     str,
@@ -203,9 +205,7 @@ Uuid = Annotated[
 ]
 AbsolutePath = Annotated[str, *shaped(r"/[^\0\n]*", "an absolute path such as /root")]
 Mode = Annotated[str, *shaped("[0-7]{3,4}", "octal permissions such as 0755")]
-Percentage = Annotated[
-    str, *shaped(r"[0-9]{1,6}|[0-9]{1,3}%", "a number of pods, or a percentage such as 30%")
-]
+Percentage = Annotated[str, *shaped(r"[0-9]{1,6}|[0-9]{1,3}%", "a number of pods, or a percentage such as 30%")]
 
 SpotPolicyField = Annotated[SpotPolicy, *_words(SpotPolicy)]
 PlacementField = Annotated[Placement, *_words(Placement)]
@@ -217,7 +217,16 @@ OnCompletionField = Annotated[OnCompletion, *_words(OnCompletion)]
 RetryEventField = Annotated[RetryEvent, *_words(RetryEvent)]
 VariableTypeField = Annotated[VariableType, *_words(VariableType)]
 
-Environment = dict[EnvName, TextField]
+Environment = Annotated[
+    dict[EnvName, TextField],
+    _schema(
+        {
+            "type": "object",
+            "propertyNames": {"pattern": f"^{_ENV_NAME}$"},
+            "additionalProperties": {"type": _SCALAR},
+        }
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -336,6 +336,8 @@ class Run(Protocol):
     destroying: bool
     wait_timeout_s: float
     """How long to wait for things to go."""
+    force_replace: bool
+    """Destroy what is to be replaced even when the market has nothing for its replacement."""
 
     @property
     def ledger(self) -> Ledger: ...

@@ -105,9 +105,7 @@ class Range:
     maximum: Decimal | None
 
     def contains(self, value: Decimal) -> bool:
-        return (self.minimum is None or value >= self.minimum) and (
-            self.maximum is None or value <= self.maximum
-        )
+        return (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
 
     def __str__(self) -> str:
         low = "" if self.minimum is None else format(self.minimum.normalize(), "f")
@@ -149,7 +147,7 @@ def _as_set(names: tuple[str, ...]) -> frozenset[str]:
 def shown(value: object) -> str:
     """A value for a message: quoted, short, and with nothing invisible in it."""
     if isinstance(value, Text):
-        return f"'{value.source}'"
+        return f"'{printable(value.source)}'"
     if value is None:
         return "nothing"
     if isinstance(value, dict):
@@ -158,7 +156,12 @@ def shown(value: object) -> str:
         return "a list"
     text = scalar_text(value) or ""
     text = text if len(text) <= 60 else text[:57] + "..."
-    return "'" + "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text) + "'"
+    return f"'{printable(text)}'"
+
+
+def printable(text: str) -> str:
+    """The text with everything that can't be seen, or steers a terminal, as an escape."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def scalar_text(value: object) -> str | None:
@@ -275,9 +278,7 @@ def read_ttl(value: object) -> int:
     """Seconds; whole hours from 1h to 720h, which is what the server takes (contract §2.4.1)."""
     seconds = read_duration(value)
     if seconds % 3600 or not 3600 <= seconds <= 720 * 3600:
-        raise Fault(
-            f"expected whole hours from 1h to 720h (30d), found {shown(value)}: the server takes no other"
-        )
+        raise Fault(f"expected whole hours from 1h to 720h (30d), found {shown(value)}: the server takes no other")
     return seconds
 
 
@@ -364,9 +365,7 @@ def read_nodes(value: object) -> Nodes:
         if low > high:
             raise Fault(f"the range {shown(value)} is empty: its ends are the wrong way round")
     elif isinstance(value, bool) or not isinstance(value, int):
-        raise Fault(
-            f"expected a number, MIN..MAX or a list of member names, found {shown(value)}{_number_hint(value)}"
-        )
+        raise Fault(f"expected a number, MIN..MAX or a list of member names, found {shown(value)}{_number_hint(value)}")
     else:
         low = high = value
     if not 0 <= high <= MAX_NODES:
@@ -380,9 +379,7 @@ _MEMBER = re.compile(r"[a-z][a-z0-9-]{0,31}|0|[1-9][0-9]{0,8}")
 def read_member(value: object) -> str:
     text = read_string(value)
     if not _MEMBER.fullmatch(text):
-        raise Fault(
-            f"{shown(value)} is no member: a name like worker-a (a-z, 0-9, -, at most 32) or a number"
-        )
+        raise Fault(f"{shown(value)} is no member: a name like worker-a (a-z, 0-9, -, at most 32) or a number")
     if text == "first":
         raise Fault("no member can be called 'first': it stands for the first of them in references")
     return text

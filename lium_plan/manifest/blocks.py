@@ -24,8 +24,8 @@ from lium_plan.kinds.fields import (
 )
 from lium_plan.kinds.values import VariableType
 
-_EXACT = rf"(?:(?:volume|template|credential)\.{NAME}|(?:fleet|task)\.{NAME}\[{MEMBER}\])"
-_ANY = rf"(?:{_EXACT}|(?:fleet|task)\.{NAME})"
+_EXACT = rf"(?:(?:volume|template|credential)\.{NAME}|fleet\.{NAME}\[{MEMBER}\])"
+_ANY = rf"(?:{_EXACT}|(?:fleet|task)\.{NAME}|task\.{NAME}\[{MEMBER}\])"
 ExactAddress = Annotated[str, *shaped(_EXACT, "an address such as fleet.trainers[0] or volume.data")]
 GroupAddress = Annotated[
     str, *shaped(_ANY, "an address such as fleet.trainers, fleet.trainers[0] or volume.data")

@@ -10,7 +10,7 @@ from typing import Any
 from lium_plan.diagnostics import Diagnostic, Severity
 from lium_plan.expressions import EVERY, FIRST, Reference, Text
 from lium_plan.manifest.checks import Findings, describe
-from lium_plan.manifest.source import Document, Place
+from lium_plan.manifest.document import Document, Place
 from lium_plan.manifest.tree import Path, locate, offset_place, value_at
 
 _SECRET_PLACES = ("env", "registry_auth")

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from lium_plan.diagnostics import Diagnostics, Position, error
 from lium_plan.kinds.values import shown
-from lium_plan.manifest.source import Document, Map, Seq, read
+from lium_plan.manifest.document import Document, Map, Seq
+from lium_plan.manifest.source import read
 
 INCLUDE = "include"
 _ONCE = ("version", "project")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from lium_plan.diagnostics import Diagnostic, Position
 from lium_plan.expressions import Text
+from lium_plan.manifest.document import Map
 from lium_plan.manifest.names import Inputs
-from lium_plan.manifest.source import Map
 from lium_plan.manifest.tree import position_at
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from lium_plan.diagnostics import Diagnostics
 from lium_plan.expressions import ExpressionError, MissingValue, Reference, Text
 from lium_plan.kinds.protocol import Json
 from lium_plan.kinds.values import shown
-from lium_plan.manifest.source import Document, read_bytes
+from lium_plan.manifest.document import Document
+from lium_plan.manifest.source import read_bytes
 from lium_plan.manifest.tree import Known
 from lium_plan.manifest.variables import Variable
 

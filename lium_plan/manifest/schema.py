@@ -118,6 +118,7 @@ def _allow_expressions(definition: Schema) -> None:
             prop["anyOf"] = [*prop["anyOf"], EXPRESSION]
 
 
+@lru_cache(maxsize=16)
 def validator_for(model: type[BaseModel]) -> Validator:
     """Checks one entry, as it is written, against the schema. Loads jsonschema."""
     return _strict({"$defs": schema()["$defs"], "$ref": f"#/$defs/{model.__name__}"})

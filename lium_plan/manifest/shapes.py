@@ -7,6 +7,7 @@ about misspelt and misplaced keys.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
@@ -16,8 +17,8 @@ from pydantic import BaseModel, ValidationError
 from lium_plan.diagnostics import Diagnostics
 from lium_plan.expressions import Text
 from lium_plan.kinds.values import Fault, refuse_text, shown
+from lium_plan.manifest.document import Map
 from lium_plan.manifest.refusals import refusal
-from lium_plan.manifest.source import Map
 from lium_plan.manifest.tree import Path, diagnose, value_at
 
 if TYPE_CHECKING:
@@ -85,9 +86,8 @@ class Shaper:
                 return str(fault)
         name = next((step for step in reversed(where) if isinstance(step, str)), "")
         if kind in _LISTS:
-            example = (
-                f": write [{value}]" if isinstance(value, str | int) and not isinstance(value, bool) else ""
-            )
+            simple = isinstance(value, str) and re.fullmatch(r"[\w./-]{1,30}", value)
+            example = f": write [{value}]" if simple else ""
             return f"{name}: expected a list, found {shown(value)}{example}"
         if kind in _MAPPINGS:
             return f"{name}: expected a mapping, found {shown(value)}"

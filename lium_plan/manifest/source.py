@@ -25,6 +25,7 @@ import yaml
 
 from lium_plan.diagnostics import Diagnostic, Diagnostics, Position, error
 from lium_plan.kinds.values import PlainFloat, shown
+from lium_plan.manifest.document import Document, Map, Place, Seq, place_of
 
 MAX_BYTES = 16 * 2**20
 MAX_NODES = 1_500_000
@@ -32,9 +33,6 @@ MAX_REPEATED = 500_000
 """Nodes that aliases may add to those that were written."""
 MAX_DEPTH = 64
 
-Tree = "Map | Seq | str | int | PlainFloat | bool | None"
-Place = tuple[int, int]
-"""Line and column, from 0 as the parser counts."""
 
 _INTEGER = re.compile(r"-?[1-9][0-9]{0,17}|0")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\.[0-9]{1,18}")
@@ -43,64 +41,6 @@ _UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 _ZERO_WIDTH = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
-_BREAK = re.compile(r"\r\n|\r|\n")
-
-
-class Map(dict[str, object]):
-    """A mapping as written; `places` gives each key's and value's place, each with the document that it is in."""
-
-    __slots__ = ("at", "document", "places")
-
-    def __init__(self, document: Document, at: Place) -> None:
-        super().__init__()
-        self.document = document
-        self.at = at
-        self.places: dict[str, tuple[Document, Place, Place]] = {}
-
-
-class Seq(list[object]):
-    """A sequence as written, with its items' places."""
-
-    __slots__ = ("at", "document", "places")
-
-    def __init__(self, document: Document, at: Place) -> None:
-        super().__init__()
-        self.document = document
-        self.at = at
-        self.places: list[tuple[Document, Place]] = []
-
-
-class Document:
-    """One file: its name as shown to people, where it lies, and its lines."""
-
-    def __init__(self, name: str, path: Path, text: str, *, private: bool = False) -> None:
-        self.name = name
-        self.path = path
-        self.text = text
-        self.private = private
-        """A file of values, which may be secrets: its lines are never shown."""
-        self.root: object = None
-        self._lines: list[str] | None = None
-
-    def line(self, number: int) -> str:
-        """The text of a line, from 0."""
-        if self._lines is None:
-            self._lines = _BREAK.split(self.text)
-        return self._lines[number] if 0 <= number < len(self._lines) else ""
-
-    def shown_line(self, place: Place) -> str | None:
-        """The line for showing under a message: shortened, nothing in it that steers a terminal."""
-        if self.private:
-            return None
-        line = self.line(place[0])[:200]
-        return "".join(char if char.isprintable() or char == "\t" else "\ufffd" for char in line)
-
-    def position(self, place: Place) -> Position:
-        return Position(self.name, place[0] + 1, place[1] + 1)
-
-    def error(self, code: str, message: str, place: Place, *, hint: str | None = None) -> Diagnostic:
-        line = self.shown_line(place)
-        return error(code, message, position=self.position(place), hint=hint, source_line=line)
 
 
 @contextmanager
@@ -188,14 +128,9 @@ def _decode(data: bytes, path: Path, name: str, diagnostics: Diagnostics) -> str
     except UnicodeDecodeError as fault:
         good = data[: fault.start].decode("utf-8")
         document = Document(name, path, good, private=True)
-        place = _place(good, len(good))
+        place = place_of(good, len(good))
         diagnostics.add(document.error("bad-encoding", "not UTF-8", place, hint="save the file as UTF-8"))
         return None
-
-
-def _place(text: str, index: int) -> Place:
-    line_starts = [0, *(match.end() for match in _BREAK.finditer(text, 0, index))]
-    return len(line_starts) - 1, index - line_starts[-1]
 
 
 def _check_characters(document: Document, diagnostics: Diagnostics) -> None:
@@ -204,7 +139,7 @@ def _check_characters(document: Document, diagnostics: Diagnostics) -> None:
     match = _UNSEEN.search(document.text)
     if match is not None:
         code_point = f"U+{ord(match[0]):04X}"
-        place = _place(document.text, match.start())
+        place = place_of(document.text, match.start())
         message = f"the character {code_point} can't be seen, or turns the text around it"
         hint = f'inside double quotes it can be written "\\u{ord(match[0]):04x}"'
         diagnostics.add(document.error("bad-character", message, place, hint=hint))
@@ -397,7 +332,7 @@ class _Composer:
                 "bad-key", f"the key {shown(key)} is YAML's null", _at(event), hint="put it in quotes"
             )
             return None, False
-        if not key.isascii() and (_ZERO_WIDTH.search(key) or not key.isprintable()):
+        if not key.isprintable() or _ZERO_WIDTH.search(key):
             self.report(
                 "bad-character", f"the key {shown(key)} has characters that can't be seen", _at(event)
             )
@@ -448,7 +383,7 @@ class _Composer:
                 continue
             line_start = max(text.rfind("\n", 0, index) + 1, plain_from)
             if "#" not in text[line_start:index]:
-                place = _place(text, index)
+                place = place_of(text, index)
                 self.report("yaml-tab", "a tab where YAML wants spaces", place, hint="indent with spaces")
                 return
 

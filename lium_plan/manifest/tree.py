@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 from lium_plan.diagnostics import Diagnostic, Diagnostics, Position, Severity
 from lium_plan.expressions import ExpressionError, Text, has_expression, parse
-from lium_plan.manifest.source import Document, Map, Place, Seq
+from lium_plan.kinds.values import printable
+from lium_plan.manifest.document import Document, Map, Place, Seq
 
 Path = tuple[str | int, ...]
 _CONTAINERS = (Map, Seq)
@@ -69,7 +70,7 @@ def diagnose(
     """A diagnostic about the value at `path` (about its key, with `key`)."""
     document, place = locate(root, path, key=key)
     position = document.position(place)
-    return Diagnostic(severity, code, message, address, position, hint, document.shown_line(place))
+    return Diagnostic(severity, code, printable(message), address, position, hint, document.shown_line(place))
 
 
 def position_at(root: Map, path: Sequence[str | int]) -> Position | None:
@@ -186,7 +187,7 @@ class Filler:
                     Diagnostic(
                         Severity.ERROR,
                         "bad-expression",
-                        str(fault),
+                        printable(str(fault)),
                         self.address_of(path),
                         document.position(place),
                         source_line=document.shown_line(place),

@@ -17,7 +17,8 @@ from lium_plan.diagnostics import Diagnostic, Diagnostics, error
 from lium_plan.expressions import has_expression
 from lium_plan.kinds.protocol import Json
 from lium_plan.kinds.values import Fault, VariableType, scalar_text, shown
-from lium_plan.manifest.source import Document, Map, Seq, parse, read, resolve
+from lium_plan.manifest.document import Document, Map, Seq
+from lium_plan.manifest.source import parse, read, resolve
 from lium_plan.manifest.tree import diagnose
 
 if TYPE_CHECKING:

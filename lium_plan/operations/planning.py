@@ -6,18 +6,15 @@ import os
 import uuid
 from dataclasses import dataclass
 
-from lium_plan.addresses import matches_any, parse_pattern
 from lium_plan.diagnostics import Diagnostic
 from lium_plan.kinds.desired import Desired
-from lium_plan.kinds.digests import content_digest
-from lium_plan.kinds.protocol import Resource
 from lium_plan.manifest.expand import expand
 from lium_plan.manifest.load import load
 from lium_plan.manifest.model import Manifest
 from lium_plan.operations.connecting import Connection, api_failures, connect, open_drivers
 from lium_plan.operations.observing import observe
 from lium_plan.operations.states import open_store
-from lium_plan.planning.members import membership
+from lium_plan.planning.members import completed_fleets, membership
 from lium_plan.planning.observed import Observed
 from lium_plan.planning.plan import Plan
 from lium_plan.planning.planner import make_plan as plan_changes
@@ -98,7 +95,9 @@ async def look_and_plan(
             market=manifest is not None and not request.refresh_only,
         )
     known = state if born else None
-    desired = None if manifest is None else desired_now(manifest, settings.stack, known, observed, request)
+    desired = (
+        None if manifest is None else desired_now(manifest, settings.stack, known, observed, request, salt=state.salt)
+    )
     plan = plan_changes(
         desired,
         known,
@@ -113,7 +112,13 @@ async def look_and_plan(
 
 
 def desired_now(
-    manifest: Manifest, stack: str, state: State | None, observed: Observed, request: PlanRequest
+    manifest: Manifest,
+    stack: str,
+    state: State | None,
+    observed: Observed,
+    request: PlanRequest,
+    *,
+    salt: bytes,
 ) -> Desired:
     """What the manifest means, given which members live and which tasks have ended their fleets."""
     first = expand(manifest, stack=stack)
@@ -122,7 +127,7 @@ def desired_now(
         state,
         observed,
         fill=request.fill,
-        completed_fleets=_ended_fleets(first, state, request.replace),
+        completed_fleets=completed_fleets(first, state, salt=salt, replacing=request.replace),
     )
     if all(members[name] == _members_of(first, name) for name in first.fleets):
         return first
@@ -135,28 +140,3 @@ def _members_of(desired: Desired, fleet: str) -> tuple[str, ...]:
         for address in desired.resources
         if address.kind == "pod" and address.name == fleet and address.member is not None
     )
-
-
-def _ended_fleets(desired: Desired, state: State | None, replaced: tuple[str, ...]) -> frozenset[str]:
-    """Fleets all of whose fleet-ending tasks are completed and unchanged, and not to be run again."""
-    if state is None:
-        return frozenset()
-    tasks: dict[str, list[Resource]] = {}
-    for resource in desired.resources.values():
-        if resource.kind == "task" and resource.spec.destroys_fleet:
-            tasks.setdefault(resource.spec.pod.name, []).append(resource)
-    return frozenset(
-        fleet
-        for fleet, resources in tasks.items()
-        if not any(_asked_again(resource, replaced) for resource in resources)
-        and all(_has_ended(resource, state) for resource in resources)
-    )
-
-
-def _asked_again(resource: Resource, replaced: tuple[str, ...]) -> bool:
-    return matches_any((parse_pattern(text) for text in replaced), resource.address)
-
-
-def _has_ended(resource: Resource, state: State) -> bool:
-    completion = state.completions.get(str(resource.address))
-    return completion is not None and completion.content == content_digest(resource, state.salt)

@@ -74,22 +74,24 @@ class Bill:
 def bill(situation: Situation, kept: Sequence[Decision], placed: Mapping[Address, Placed]) -> Bill:
     """What runs before and after `kept`; a create without an offer costs nothing, for nothing is rented."""
     fates = {decision.id: decision for decision in kept}
-    running = [record for record in situation.records.values() if _costs(situation, record)]
-    before = sum((_price(situation, record) for record in running), ZERO)
-    staying = [record for record in running if _stays(record, fates, placed)]
-    lines = [_staying_line(situation, record, fates.get(record.key)) for record in staying]
+    running = [(record, price) for record in situation.records.values() if (price := _running_price(situation, record))]
+    before = sum((price for _, price in running), ZERO)
+    lines = [
+        _staying_line(situation, record, price, fates.get(record.key))
+        for record, price in running
+        if _stays(record, fates, placed)
+    ]
     lines.extend(_new_lines(situation, kept, placed))
     halves = (decision.record for decision in kept if decision.second_half)
     overlap = sum((_price(situation, record) for record in halves if record is not None), ZERO)
     return Bill(before, tuple(lines), overlap, situation.now)
 
 
-def _costs(situation: Situation, record: Record) -> bool:
-    return (
-        not kind(record.kind).hosted
-        and bool(_price(situation, record))
-        and bills(record, situation.observation(record), situation.now)
-    )
+def _running_price(situation: Situation, record: Record) -> Decimal:
+    """Zero for what is free, or no longer there."""
+    if kind(record.kind).hosted or not bills(record, situation.observation(record), situation.now):
+        return ZERO
+    return _price(situation, record)
 
 
 def _price(situation: Situation, record: Record) -> Decimal:
@@ -108,8 +110,7 @@ def _stays(record: Record, fates: Mapping[str, Decision], placed: Mapping[Addres
     return lacking or (fate.creates_first and f"{record.address}#{record.id}" not in fates)
 
 
-def _staying_line(situation: Situation, record: Record, fate: Decision | None) -> Line:
-    price = _price(situation, record)
+def _staying_line(situation: Situation, record: Record, price: Decimal, fate: Decision | None) -> Line:
     ends = removal_at(record, situation.observation(record))
     resource = situation.resources.get(record.address)
     wanted = ttl_s(resource) if resource is not None else None

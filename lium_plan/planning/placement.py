@@ -91,6 +91,7 @@ class _Group:
     candidates: tuple[Offer, ...]
     scarcity: tuple[Decimal, int, str] = (Decimal(0), 0, "")
     by_node: dict[str, Offer] = field(default_factory=dict)
+    seated: int = 0
     next: int = 0
     """Candidates before this one have no room left, so that a whole fleet is placed in one pass."""
     alternatives: tuple[Offer, ...] | None = None
@@ -171,7 +172,7 @@ class _Board:
 
     def _packed(self, group: _Group) -> Offer | None:
         """A node that the fleet is on already, else the one that holds most of those still standing."""
-        standing = sum(need.address not in self.taken for need in group.needs)
+        standing = len(group.needs) - group.seated
         roomy = [offer for offer in group.candidates if self.has_room(group, offer)]
         return min(
             roomy,
@@ -224,6 +225,7 @@ class _Board:
 
     def _seat(self, group: _Group, address: Address, offer: Offer) -> None:
         self.taken[address] = offer
+        group.seated += 1
         self.free[offer.node_id] -= offer.gpu_count
         self.sitting.setdefault(offer.node_id, {})[address] = group
         key = (group.fleet, offer.node_id)
@@ -231,6 +233,7 @@ class _Board:
 
     def _unseat(self, group: _Group, address: Address) -> Offer:
         offer = self.taken.pop(address)
+        group.seated -= 1
         self.free[offer.node_id] += offer.gpu_count
         del self.sitting[offer.node_id][address]
         self.fleet_on[group.fleet, offer.node_id] -= 1

@@ -70,7 +70,6 @@ def make_plan(
     unsafe = refusals(guarded, (*GUARDS, guard_renames))
     diagnostics.extend(unsafe)
     kept = {decision.id: decision for decision in selection.kept}
-    everything_found = all(found.offer is not None for found in placed.values())
     return Plan(
         project=project,
         stack=stack,
@@ -88,7 +87,7 @@ def make_plan(
         outputs=_outputs(given, decisions),
         diagnostics=tuple(diagnostics),
         refusal=ExitCode.UNSAFE if unsafe else None,
-        complete=everything_found and not selection.left_out and not decisions.unreachable,
+        complete=_enough_offers(given, placed) and not selection.left_out and not decisions.unreachable,
         desired_digest=desired.digest if desired is not None else "",
         account_id=observed.account_id,
         server=observed.server,
@@ -133,17 +132,34 @@ def _needs(given: Situation, kept: Iterable[Decision]) -> Iterator[Need]:
 def _without_offer(placed: Mapping[Address, Placed]) -> Iterator[Diagnostic]:
     """One warning a fleet: its members lack an offer for the same reasons."""
     lacking: dict[str, list[Address]] = {}
+    wanted: dict[str, int] = {}
     for address, found in placed.items():
+        wanted[address.name] = wanted.get(address.name, 0) + 1
         if found.offer is None:
             lacking.setdefault(address.name, []).append(address)
-    for addresses in lacking.values():
-        wanted = sum(address.name == addresses[0].name for address in placed)
+    for name, addresses in lacking.items():
+        why = why_excluded(placed[addresses[0]].exclusions)
         yield warning(
             "no-offer",
-            f"no offer for {len(addresses)} of {wanted} new members: {why_excluded(placed[addresses[0]].exclusions)}",
+            f"no offer for {len(addresses)} of {wanted[name]} new members: {why}",
             address=str(addresses[0]),
             hint="loosen what excludes the most; `lium-plan offers` shows the market",
         )
+
+
+def _enough_offers(given: Situation, placed: Mapping[Address, Placed]) -> bool:
+    """Whether every fleet gets what it must have: all of its members, or MIN of MIN..MAX."""
+    lacking: dict[str, int] = {}
+    for address, found in placed.items():
+        if found.offer is None:
+            lacking[address.name] = lacking.get(address.name, 0) + 1
+    fleets = given.desired.fleets if given.desired is not None else {}
+    return all(
+        name in fleets
+        and fleets[name].names is None
+        and len(given.members.get(name, ())) - count >= fleets[name].minimum
+        for name, count in lacking.items()
+    )
 
 
 # --- from decisions to actions -------------------------------------------------------------------------------

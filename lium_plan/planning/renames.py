@@ -5,6 +5,7 @@ Owns that suspicion. A `moved` entry costs nothing and keeps the pods; without o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from lium_plan.addresses import Address, matches_any
@@ -14,7 +15,6 @@ from lium_plan.kinds.registry import kind
 from lium_plan.planning.decisions import Decision, comparison_with
 from lium_plan.planning.guards import Guarded, allowance
 from lium_plan.planning.rents import health
-from lium_plan.state.values import freeze
 
 
 def guard_renames(guarded: Guarded) -> Iterator[Diagnostic]:
@@ -58,24 +58,31 @@ def _pairs(
     if not going or not coming:
         return
     comparison = comparison_with(guarded.situation, {})
-    by_inputs: dict[str, list[Address]] = {}
+    waiting: dict[str, dict[Address, None]] = {}
     for decision in going:
         if decision.record is not None:
-            by_inputs.setdefault(_key(decision.record.inputs), []).append(decision.address)
+            waiting.setdefault(_key(decision.record.inputs), {})[decision.address] = None
+    same_member = {(spec, old.member): old for spec, alike in waiting.items() for old in reversed(alike)}
+    unpaired: list[tuple[str, Address]] = []
     for decision in coming:
-        resource = decision.resource
-        if resource is None:
+        if decision.resource is None:
             continue
-        same = by_inputs.get(_key(kind(resource.kind).inputs(resource.spec, comparison)), [])
-        old = next((address for address in same if address.member == decision.address.member), None)
-        old = old if old is not None else next(iter(same), None)
+        spec = _key(kind(decision.resource.kind).inputs(decision.resource.spec, comparison))
+        match = same_member.pop((spec, decision.address.member), None)
+        if match is None:
+            unpaired.append((spec, decision.address))
+        else:
+            del waiting[spec][match]
+            yield match, decision.address
+    for spec, address in unpaired:
+        old = next(iter(waiting.get(spec, {})), None)
         if old is not None:
-            same.remove(old)
-            yield old, decision.address
+            del waiting[spec][old]
+            yield old, address
 
 
 def _key(inputs: Mapping[str, Json]) -> str:
-    return repr(freeze(inputs))
+    return json.dumps(inputs, sort_keys=True, default=list)
 
 
 def _entries(guarded: Guarded, pairs: Sequence[tuple[Address, Address]]) -> list[str]:

@@ -7,11 +7,11 @@ ran on it along. Nothing is pulled in silently.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lium_plan.addresses import matches_any
 from lium_plan.diagnostics import Diagnostic, warning
-from lium_plan.kinds.protocol import Verb
+from lium_plan.kinds.protocol import Presence, Verb
 from lium_plan.planning.decisions import Decision
 from lium_plan.planning.order import Graph
 from lium_plan.planning.situation import Situation
@@ -39,8 +39,19 @@ def select(situation: Situation, made: Mapping[str, Decision], graph: Graph[str]
         diagnostics.extend(_say_pulled_out(with_them & kept - set(removed), made, graph))
         kept -= with_them
     kept = _whole_replacements(kept, made, graph)
-    order = tuple(made[identity] for identity in graph.order if identity in kept)
+    order = tuple(_alone(situation, made[identity], kept, graph) for identity in graph.order if identity in kept)
     return Selection(order, tuple(diagnostics), left_out=len(order) < len(graph.order))
+
+
+def _alone(situation: Situation, decision: Decision, kept: set[str], graph: Graph[str]) -> Decision:
+    """What runs on a pod that stays after all is stopped, not just forgotten."""
+    record = decision.record
+    if not (decision.hosted and decision.verb is Verb.FORGET and record is not None and record.status == "running"):
+        return decision
+    host = situation.host_record(record)
+    if host is None or situation.presence(host) is Presence.ABSENT or kept & set(graph.before(decision.id)):
+        return decision
+    return replace(decision, verb=Verb.DESTROY, reason="it is running")
 
 
 def _pulled_in(chosen: Iterable[str], made: Mapping[str, Decision], graph: Graph[str]) -> Iterator[str]:

@@ -70,7 +70,7 @@ class Situation:
     def refreshed(self, record: Record) -> Record:
         """The record with the values that the API showed just now."""
         seen = self.observed.of(record)
-        if seen is None or not seen.attributes:
+        if seen is None or all(record.attributes.get(name) == value for name, value in seen.attributes.items()):
             return record
         return replace(record, attributes={**record.attributes, **seen.attributes})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+from functools import cache
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -22,26 +23,29 @@ class LocalLium:
 
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
-        self.wire = Wire(_api(simulator), simulator, base=BASE)
-        self._control = _control(simulator)
+        self.wire = Wire(_api(), simulator, base=BASE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError("the local Lium speaks HTTP only")
         path = scope["path"]
         if path == BASE or path.startswith(f"{BASE}/"):
-            await self.wire(dict(scope, root_path=BASE, state=dict(scope.get("state") or {})), receive, send)
+            await self.wire(self._under(BASE, scope), receive, send)
         elif path == CONTROL or path.startswith(f"{CONTROL}/"):
-            await self._serve_control(dict(scope, root_path=CONTROL), receive, send)
+            await self._serve_control(self._under(CONTROL, scope), receive, send)
         else:
             await _plain(send, 404, {"detail": "Not Found"})
+
+    def _under(self, prefix: str, scope: Scope) -> Scope:
+        """The scope as the app mounted at `prefix` sees it; routes find the simulator in its state."""
+        return {**scope, "root_path": prefix, "state": {"simulator": self.simulator}}
 
     async def _serve_control(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not _from_here(scope):
             await _plain(send, 403, {"detail": "Control routes answer to loopback addresses only"})
             return
         self.simulator.advance()
-        await self._control(scope, receive, send)
+        await _control()(scope, receive, send)
         self.simulator.commit()
         self.simulator.machines.kick()
 
@@ -63,7 +67,8 @@ async def _plain(send: Send, status: int, body: dict[str, str]) -> None:
     await send({"type": "http.response.body", "body": raw})
 
 
-def _api(simulator: Simulator) -> ASGIApp:
+@cache
+def _api() -> ASGIApp:
     app = FastAPI(
         title="Lium (local)",
         version="1",
@@ -71,14 +76,14 @@ def _api(simulator: Simulator) -> ASGIApp:
         docs_url=None,
         redoc_url=None,
     )
-    app.state.simulator = simulator
     envelope.install(app)
     for module in (catalogue, rent, pods, objects, account, backups, workspaces):
         app.include_router(module.router)
     return app
 
 
-def _control(simulator: Simulator) -> ASGIApp:
+@cache
+def _control() -> ASGIApp:
     app = FastAPI(
         title="Control of the local Lium",
         version="1",
@@ -86,6 +91,5 @@ def _control(simulator: Simulator) -> ASGIApp:
         docs_url=None,
         redoc_url=None,
     )
-    app.state.simulator = simulator
     app.include_router(control.router)
     return app

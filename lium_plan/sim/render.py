@@ -182,7 +182,7 @@ def pod_row(world: World, pod: Pod, *, detail: bool = False) -> dict[str, Json]:
         "workspace_id": world.accounts[pod.account_id].workspace_id,
         "local_volume_path": containers.local_volume(template),
         "template": pod_template(template),
-        "executor": _pod_executor(world, node),
+        "executor": _pod_executor(world, node, pod.host),
         "volume": _pod_volume(world, pod),
         "ssh_keys": [],
         "notice_period": exact(pod.notice_at),
@@ -214,13 +214,13 @@ def _encryption(pod: Pod, template: Template) -> str | None:
     return "ENABLED" if template.supports_volume_encryption else "UNSUPPORTED_IMAGE"
 
 
-def _pod_executor(world: World, node: Node) -> dict[str, Json]:
-    """The whole host as a pod's row nests it: fewer fields than the catalogue's."""
+def _pod_executor(world: World, node: Node, host: str | None) -> dict[str, Json]:
+    """The whole host as a pod's row nests it: fewer fields than the catalogue's, and the address that answers."""
     return {
         "id": node.id,
         "machine_name": node.machine_name,
         "price_per_gpu": float(node.price_per_gpu),
-        "executor_ip_address": node.ip,
+        "executor_ip_address": host or node.ip,
         "validator_hotkey": _hotkey("validator"),
         "miner_hotkey": _hotkey(node.ip),
         "gpu_count": node.gpu_count,

@@ -214,7 +214,7 @@ def _node_of_row(world: World, row: FeedRow, given: Mapping[str, object], index:
         if row.gpu_model in MACHINES_IN_FEED
         else int((row.gpu_memory_gb or 80) * 1024),
         price_per_gpu=Decimal(str(row.price_per_gpu_hour or 1.0)),
-        min_rentable=max(1, min(size, row.min_rentable_gpu_count or size)),
+        min_rentable=max(1, min(free or size, row.min_rentable_gpu_count or size)),
         tier=row.tier or "secure",
         place=_place_of_row(row),
         cpu_count=row.cpu_count or size * model.cpus_per_gpu,

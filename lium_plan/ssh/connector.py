@@ -87,16 +87,20 @@ class _Opening:
         from lium_plan.ssh.wire import Refused
 
         attempts = 0
+        earlier: banner.NotYet | None = None
         while True:
             attempts += 1
             attempt_at = self._clock()
             try:
                 return await self._attempt()
             except banner.NotYet as problem:
+                # An attempt cut short by the deadline says less than the one before it.
+                told = earlier if earlier and self._ends_at - attempt_at < self._timing.banner_s else problem
+                earlier = told
                 failure: Exception = Unreachable(
                     str(self._coordinates),
-                    stage=problem.stage,
-                    reason=problem.reason,
+                    stage=told.stage,
+                    reason=told.reason,
                     attempts=attempts,
                     waited_s=self._clock() - self._started_at,
                 )

@@ -113,11 +113,11 @@ eval "$__lp_script"
 
 _ENDING = r"""
 __lp_descendants() {
+    echo "$1"
     for __lp_entry in /proc/[0-9]*; do
         __lp_stat_of "${__lp_entry#/proc/}" || continue
         [ "$__lp_parent" != "$1" ] || ( __lp_descendants "${__lp_entry#/proc/}" )
     done
-    echo "$1"
 }
 
 # Signals the commands: their process group, or, where there is no setsid, each process below them.
@@ -178,7 +178,7 @@ __lp_exited() {
 }
 if __lp_exited; then :
 elif [ ! -d "$__lp_dir/claim" ]; then echo lium-plan:never-started
-elif __lp_wait_for run 10 && __lp_recorded_alive run; then echo lium-plan:running
+elif __lp_wait_for run 5 && __lp_recorded_alive run; then echo lium-plan:running
 elif __lp_exited; then :
 else echo lium-plan:lost
 fi

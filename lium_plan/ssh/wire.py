@@ -407,9 +407,10 @@ class WireSession:
         )
         assert isinstance(session, _Exec)
         try:
-            channel.write(stdin)
-            if not keep_stdin_open:
-                channel.write_eof()
+            with suppress(OSError):  # a short command may have ended before we come to feed it
+                channel.write(stdin)
+                if not keep_stdin_open:
+                    channel.write_eof()
             return await session.ended
         except BaseException:
             # Cancelled or out of time: tell the server to end it, and wait for nothing.

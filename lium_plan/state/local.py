@@ -201,8 +201,6 @@ class LocalStore:
             return  # looked at again by its own writer: what is preallocated for effects in flight stays
         self._end_session()
         journal = JournalFile(self.path("journal.jsonl"), parsed.used, fault=self._fault)
-        if parsed.entries and not since:
-            journal.reset()  # a crash between the snapshot's rename and this
         self._session = _Session(base, journal, since, open_effects)
         self._looked = True
 

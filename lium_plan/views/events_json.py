@@ -65,7 +65,7 @@ class EventStream:
             {"format_version": FORMAT_VERSION, "lium_plan": __version__} if event.type is EventType.VERSION else {}
         )
         self.opened = True
-        self.seq = max(self.seq + 1, event.seq) if before else event.seq
+        self.seq = max(self.seq + 1, event.seq)
         self.ended = event.type is EventType.CHANGE_SUMMARY and "exit_code" in event.details
         return [*before, {**details, **event_json(event), "seq": self.seq}]
 

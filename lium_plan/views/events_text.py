@@ -96,8 +96,9 @@ def _results(results: Iterable[ActionResult], paint: Paint) -> str:
         return ""
     good = [item for item in items if item.kind is ResultKind.DONE]
     others = [item for item in items if item.kind is not ResultKind.DONE]
-    rows = [_result_row(item) for item in others]
-    rows += [_result_row(item) for item in good] if len(good) <= _LISTED else [_folded_row(good)]
+    told: set[Diagnostic] = set()
+    rows = [_result_row(item, told) for item in others]
+    rows += [_result_row(item, told) for item in good] if len(good) <= _LISTED else [_folded_row(good)]
     order = sorted(range(len(rows)), key=lambda index: rows[index][0] == "done")
     return columns(("RESULT", "WHAT", "", "TIME", "WHY"), [rows[index] for index in order], right=(3,), paint=paint)
 
@@ -106,14 +107,15 @@ def _folded_row(good: list[ActionResult]) -> tuple[str, str, str, str, str]:
     return ("done", f"{len(good)} actions", "", duration(max(item.seconds for item in good)), "")
 
 
-def _result_row(item: ActionResult) -> tuple[str, str, str, str, str]:
+def _result_row(item: ActionResult, told: set[Diagnostic]) -> tuple[str, str, str, str, str]:
     took = duration(item.seconds) if item.kind is not ResultKind.SKIPPED else ""
     word = PAST[item.verb] if item.kind is ResultKind.DONE else item.verb.value
     why = ""
     if item.kind is ResultKind.SKIPPED:
         why = f"because of {item.because}" if item.because is not None else "the run had ended"
     elif item.cause is not None:
-        why = one_line(item.cause.message, 80)
+        why = "the same" if item.cause in told else one_line(item.cause.message, 80)
+        told.add(item.cause)
     return (item.kind.value, str(item.address), word, took, why)
 
 
@@ -132,7 +134,8 @@ def _causes(results: Iterable[ActionResult], paint: Paint) -> str:
 def _also(addresses: list[Address], cause: Diagnostic) -> str:
     names = [str(address) for address in addresses if str(address) != cause.address]
     more = f", and {len(names) - 8} more" if len(names) > 8 else ""
-    return f"  the same for: {', '.join(names[:8])}{more}\n" if names else ""
+    word = "also for" if cause.address else "for"
+    return f"  {word}: {', '.join(names[:8])}{more}\n" if names else ""
 
 
 def _closing(report: RunReport, paint: Paint) -> str:

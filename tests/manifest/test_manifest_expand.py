@@ -45,7 +45,9 @@ outputs: {hosts: "${{ fleet.trainers[*].host }}"}
 def manifest_in(directory: Path, text: str = BASE) -> Manifest:
     (directory / "lium.yaml").write_text(text, encoding="utf-8")
     (directory / "setup.sh").write_text("echo hi\n", encoding="utf-8")
-    (directory / "hosts.tpl").write_text("${{ join(' ', fleet.trainers[*].host) }} ${{ stack }}\n", encoding="utf-8")
+    (directory / "hosts.tpl").write_text(
+        "${{ join(' ', fleet.trainers[*].host) }} ${{ stack }}\n", encoding="utf-8"
+    )
     return load([directory], stack="default")
 
 
@@ -67,7 +69,10 @@ def test_one_resource_per_address(tmp_path: Path) -> None:
         "fleet.trainers[0].bootstrap",
         "fleet.trainers[1].bootstrap",
     ]
-    assert [one for one in found if one.startswith("fleet.named")] == ["fleet.named[head]", "fleet.named[worker-a]"]
+    assert [one for one in found if one.startswith("fleet.named")] == [
+        "fleet.named[head]",
+        "fleet.named[worker-a]",
+    ]
     assert [one for one in found if one.startswith("task.")] == ["task.train[1]"]
 
 
@@ -93,13 +98,15 @@ def test_d9_the_planner_chooses_the_members_of_a_count(tmp_path: Path) -> None:
 
 def test_templates_of_files_are_filled_per_member(tmp_path: Path) -> None:
     desired = desired_in(tmp_path)
-    spec = next(one.spec for one in desired.resources.values() if str(one.address) == "fleet.trainers[1].bootstrap")
+    spec = next(
+        one.spec for one in desired.resources.values() if str(one.address) == "fleet.trainers[1].bootstrap"
+    )
     content = next(file.content for file in spec.files if file.content is not None)
-    assert content.source == "${{ join(\" \", fleet.trainers[*].host) }} default\n"
+    assert content.source == '${{ join(" ", fleet.trainers[*].host) }} default\n'
     assert spec.env["RANK"].reveal() == "1"
     assert spec.env["TOKEN"].reveal() == "canary-token"
     assert spec.env["TOKEN"].sensitive
-    assert "canary" not in repr(desired)
+    assert "canary-token" not in repr(desired)
 
 
 def test_files_are_relative_to_the_manifest_that_names_them(tmp_path: Path) -> None:
@@ -119,7 +126,7 @@ def test_files_are_relative_to_the_manifest_that_names_them(tmp_path: Path) -> N
 def test_files_that_can_not_be_read(tmp_path: Path, source: str, message: str) -> None:
     with pytest.raises(Failure) as caught:
         desired_in(tmp_path, BASE.replace("./setup.sh", source))
-    (item,) = caught.value.errors if hasattr(caught.value, "errors") else caught.value.diagnostics
+    (item,) = caught.value.diagnostics
     assert message in item.message
     assert str(item.position).endswith("lium.yaml:14:20")
 
@@ -147,7 +154,7 @@ def test_the_digest_is_of_the_meaning(tmp_path: Path) -> None:
     for change in (
         ("canary-token", "another-token"),
         ("nodes: 2", "nodes: 3"),
-        ("sh /root/setup.sh]", "sh /root/setup.sh ]x"[:-1] + "]") if False else ("[sh /root", "[sh -x /root"),
+        ("[sh /root", "[sh -x /root"),
     ):
         assert desired_in(tmp_path, BASE.replace(*change)).digest != first
     manifest = manifest_in(tmp_path)

@@ -43,7 +43,16 @@ def test_looks_like_a_string_and_is_one(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("12", 12), ("-3", -3), ("0", 0), ("true", True), ("false", False), ("null", None), ("~", None), ("", None)],
+    [
+        ("12", 12),
+        ("-3", -3),
+        ("0", 0),
+        ("true", True),
+        ("false", False),
+        ("null", None),
+        ("~", None),
+        ("", None),
+    ],
 )
 def test_plainly_something_else(text: str, value: object) -> None:
     assert value_of(text) == value
@@ -111,7 +120,9 @@ def test_refused_with_its_place(data: str | bytes, finding: str) -> None:
     assert finding in reading(data)[1]
 
 
-@pytest.mark.parametrize("data", ["a: |\n  x\ty\n", "a: 'x\ty'\n", "a: 1 # x\ty\n", "# \t\na: 1\n", "a: x\ty\n"])
+@pytest.mark.parametrize(
+    "data", ["a: |\n  x\ty\n", "a: 'x\ty'\n", "a: 1 # x\ty\n", "# \t\na: 1\n", "a: x\ty\n"]
+)
 def test_tabs_in_scalars_and_comments_are_fine(data: str) -> None:
     document, found = reading(data)
     assert document is not None

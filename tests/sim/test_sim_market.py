@@ -227,7 +227,7 @@ def test_spot_pods_are_reclaimed_and_pods_break_in_a_lively_market() -> None:
         template = await lab.template()
         for node in spot:
             await lab.rent(node, template_id=template, gpu_count=None)
-        await lab.control("POST", "/advance", {"seconds": 24 * 3600})
+        await lab.control("POST", "/advance", {"seconds": 12 * 3600})
         ends = {pod.close_reason for pod in lab.world.pods}
         assert "spot_reclaimed" in ends
 

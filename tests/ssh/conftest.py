@@ -4,7 +4,8 @@ import getpass
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,31 @@ def openssh(tmp_path_factory: pytest.TempPathFactory, key_path: Path) -> Iterato
         yield server
 
 
+@pytest.fixture(scope="session")
+def shells() -> Iterator[Callable[[str], Shell]]:
+    with tempfile.TemporaryDirectory(prefix="lium-plan-shells-") as directory:
+        Path(directory).chmod(0o755)  # other users run commands too
+        made: dict[str, Shell] = {}
+
+        def get(name: str) -> Shell:
+            if name not in made:
+                made[name] = make_shell(name, Path(directory))
+            return made[name]
+
+        yield get
+
+
 @pytest.fixture(params=SHELLS)
-def shell(request: pytest.FixtureRequest) -> Iterator[Shell]:
-    """Each kind of `sh` that an image may have, with that kind's tools alone in PATH; other users may use it."""
-    with tempfile.TemporaryDirectory(prefix="lium-plan-shell-") as directory:
-        Path(directory).chmod(0o755)
-        yield make_shell(request.param, Path(directory))
+def shell(request: pytest.FixtureRequest, shells: Callable[[str], Shell]) -> Iterator[Shell]:
+    """Each kind of `sh` that an image may have, with that kind's tools alone in PATH, and an empty home."""
+    with tempfile.TemporaryDirectory(prefix="lium-plan-home-") as home:
+        Path(home).chmod(0o755)
+        yield replace(shells(request.param), home=Path(home))
+
+
+@pytest.fixture
+def dash(shells: Callable[[str], Shell], tmp_path: Path) -> Shell:
+    """One shell, for what doesn't depend on its kind."""
+    home = tmp_path / "home"
+    home.mkdir()
+    return replace(shells("dash"), home=home)

@@ -86,7 +86,7 @@ async def asyncssh_server(
     home = directory / "home"
     home.mkdir(exist_ok=True)
     public_key = public_key_line(key_path)
-    children: dict[asyncio.subprocess.Process, asyncio.Task[None]] = {}
+    children: dict[asyncio.subprocess.Process, tuple[asyncio.Task[None], asyncio.Task[None]]] = {}
 
     async def serve(process: asyncssh.SSHServerProcess[bytes]) -> None:
         command = process.command or ""
@@ -111,11 +111,16 @@ async def asyncssh_server(
         assert child.stdin is not None
         assert child.stdout is not None
         feeding = asyncio.create_task(_feed(process, child.stdin))
-        children[child] = feeding
-        with contextlib.suppress(OSError, asyncssh.Error):  # the client may be gone
-            while data := await child.stdout.read(65536):
+        task = asyncio.current_task()
+        assert task is not None
+        children[child] = (feeding, task)
+        while data := await child.stdout.read(65536):
+            try:
                 process.stdout.write(data)
                 await process.stdout.drain()
+            except (OSError, asyncssh.Error):  # nobody reads any more
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
         status = await child.wait()
         feeding.cancel()
         if process.channel.is_closing():
@@ -140,16 +145,17 @@ async def asyncssh_server(
         yield Server(where, key_path, home, PinStore(directory / "pins"))
     finally:
         listener.close()
-        for child, feeding in children.items():
-            feeding.cancel()
-            if child.returncode is None:
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
-            await child.wait()
-        await asyncio.gather(*children.values(), return_exceptions=True)
+        for feeding, serving in children.values():
+            feeding.cancel()
+            await asyncio.wait([feeding, serving], timeout=5)
 
 
 async def _feed(process: asyncssh.SSHServerProcess[bytes], pipe: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError, asyncssh.Error):
+    # A client's signals are ignored, as OpenSSH does for root.
+    with contextlib.suppress(OSError, asyncssh.Error, asyncssh.SignalReceived):
         while data := await process.stdin.read(65536):
             pipe.write(data)
             await pipe.drain()

@@ -33,8 +33,8 @@ class Shell:
 
 
 def make_shell(name: str, directory: Path) -> Shell:
-    home, tools = directory / "home", directory / "bin"
-    home.mkdir()
+    """Fill directory/`name` with the tools; the home is to be replaced for each test."""
+    home, tools = directory / "home", directory / name
     tools.mkdir()
     program = shutil.which("dash" if name == "bare" else name)
     if program is None:

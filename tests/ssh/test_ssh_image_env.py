@@ -99,9 +99,9 @@ def test_the_images_environment_is_rebuilt(shell: Shell, extra: Mapping[bytes, b
 
 
 @needs_namespaces
-def test_what_cannot_be_told_apart_is_refused(shell: Shell) -> None:
-    image = {**IMAGE, b"PATH": str(shell.path).encode(), b"A": b"\x01\n\x02"}
-    status, out = asyncio.run(_run(LocalSession(shell, image=image), ["echo ran"]))
+def test_what_cannot_be_told_apart_is_refused(dash: Shell) -> None:
+    image = {**IMAGE, b"PATH": str(dash.path).encode(), b"A": b"\x01\n\x02"}
+    status, out = asyncio.run(_run(LocalSession(dash, image=image), ["echo ran"]))
     assert status == LAUNCHER_FAILED
     assert b"can't be told apart" in out
     assert b"ran" not in out
@@ -160,27 +160,27 @@ def test_a_nul_is_refused_without_showing_the_value() -> None:
         assert "secret" not in str(caught.value)
 
 
-def test_a_torn_script_runs_nothing(shell: Shell) -> None:
+def test_a_torn_script_runs_nothing(dash: Shell) -> None:
     whole = run_script(["echo ran"], env={}, cwd=None, user="root", marker_dir="m")
 
     async def scenario(cut: int) -> bytes:
         out = bytearray()
-        await shell.session(environment=CONFINED).run(
+        await dash.session(environment=CONFINED).run(
             "exec sh -s", stdin=whole[:cut], on_output=out.extend, timeout_s=10
         )
         return bytes(out)
 
     for cut in (len(whole) // 3, len(whole) // 2, len(whole) - len("__lp_main; exit $?\n") - 1):
         assert b"ran" not in asyncio.run(scenario(cut))
-    assert not (shell.home / "m").exists()
+    assert not (dash.home / "m").exists()
 
 
-def test_secrets_are_in_no_process_list(shell: Shell) -> None:
+def test_secrets_are_in_no_process_list(dash: Shell) -> None:
     look = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\000' ' ' >seen || :"
-    status, _ = asyncio.run(_run(shell.session(environment=CONFINED), [look], env={"TOKEN": "canary-9217"}))
+    status, _ = asyncio.run(_run(dash.session(environment=CONFINED), [look], env={"TOKEN": "canary-9217"}))
     assert status == 0
-    assert b"canary-9217" not in (shell.home / "seen").read_bytes()
-    assert (shell.home / "seen").stat().st_size > 0
+    assert b"canary-9217" not in (dash.home / "seen").read_bytes()
+    assert (dash.home / "seen").stat().st_size > 0
 
 
 def test_markers_tell_what_has_finished(shell: Shell) -> None:

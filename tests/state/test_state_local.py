@@ -64,12 +64,30 @@ def test_a_torn_tail_is_cut_before_the_first_append(tmp_path: Path, size: int) -
     with writing(store) as ledger:
         fill(ledger)
     store.path("journal.jsonl").write_bytes(journal_of(store)[:size] + b"\0" * 64)
+    whole = journal_of(store).rpartition(b"\n")[0]
     with writing(store) as ledger:
+        assert journal_of(store).removesuffix(b"\n") == whole
         before = ledger.state
         ledger.put(V)
         assert store.load().state == ledger.state
         assert ledger.state.serial == before.serial + 1
     assert parse_journal(journal_of(store), blank().lineage, file="j").torn == 0
+
+
+def test_a_line_with_holes_at_the_end_was_never_acknowledged(tmp_path: Path) -> None:
+    store = local(tmp_path)
+    with writing(store) as ledger:
+        fill(ledger)
+    whole = journal_of(store)
+    for tail in (
+        b"\0" * 512 + b'"}}\n',
+        b'{"sum":' + b"\0" * 512 + b'"}}\n',
+        b"\0" * 512 + b'"}}\n' + b"\0" * 512,
+    ):
+        store.path("journal.jsonl").write_bytes(whole + tail)
+        loaded = store.load()
+        assert loaded.state == ledger.state
+        assert loaded.torn_bytes == len(tail.rstrip(b"\0"))
 
 
 def damaged_journals() -> Iterator[tuple[str, Callable[[bytes], bytes]]]:
@@ -319,6 +337,10 @@ def test_an_end_too_long_for_the_disk_stays_open_and_leaves_room_for_shorter_one
             assert store.load().state == ledger.state
             ledger.done(two, record("fleet.x[1]", "pod-1"))
         assert list(ledger.state.open) == [one.number]
+        with pytest.raises(Failure, match="nothing new is started"):
+            ledger.begin(address("fleet.x[2]"), "rent", {})
+    with writing(store) as again, pytest.raises(Failure, match="nothing new is started"):
+        again.begin(address("fleet.x[2]"), "rent", {})
     assert store.load().state == ledger.state
 
 
@@ -351,11 +373,13 @@ with writing(store) as ledger:
     ledger.put(record("volume.v", "v1"))
     flying = [ledger.begin(address(f"fleet.x[{member}]"), "rent", {}) for member in range(3)]
     with open(os.path.join(sys.argv[1], "ballast"), "wb", buffering=0) as ballast:
-        try:
-            while ballast.write(b"x" * 512):
-                pass
-        except OSError as fault:
-            print("full:", fault.strerror)
+        for _ in range(2):
+            try:
+                while ballast.write(b"x" * 512):
+                    pass
+            except OSError as fault:
+                print("full:", fault.strerror)
+            store.load()  # looking again gives away nothing that somebody else could take
     for effect in flying:
         ledger.done(effect, record(str(effect.address), f"pod-{effect.number}", notes="n" * 3000))
     try:
@@ -387,6 +411,63 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "full: No space left on device" in done.stdout
     assert "refused:" in done.stdout
+
+
+BAD_SYNC = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from lium_plan.diagnostics import Failure
+from state_samples import address, local, record, writing
+store = local(Path(sys.argv[1]))
+refused = []
+with writing(store) as ledger:
+    one, two = (ledger.begin(address(f"fleet.x[{member}]"), "rent", {}) for member in range(2))
+    for attempt in (
+        lambda: ledger.done(one, record("fleet.x[0]", "pod-0", notes="n" * 3000)),
+        lambda: ledger.failed(two, "no"),
+        lambda: ledger.begin(address("fleet.x[2]"), "rent", {}),
+    ):
+        try:
+            attempt()
+        except Failure:
+            refused.append("x")
+        else:
+            refused.append("-")
+        assert local(Path(sys.argv[1])).load().state == ledger.state
+print("".join(refused))
+"""
+
+
+@pytest.mark.parametrize(("failing", "expected"), [(None, "---"), (-2, "x-x"), (-1, "-xx"), (0, "--x")])
+def test_a_failed_fsync_counts_as_not_written(tmp_path: Path, failing: int | None, expected: str) -> None:
+    """`failing`: which of the last syncs the disk answers with EIO, counted from the last begin's."""
+    strace = shutil.which("strace")
+    if strace is None:
+        pytest.skip("no strace here")
+    command = [sys.executable, "-c", BAD_SYNC, str(tmp_path / "state"), str(Path(__file__).parent)]
+    log = tmp_path / "strace"
+    counting = subprocess.run(
+        [strace, "-f", "-o", str(log), "-e", "trace=fdatasync", *command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if "fdatasync" not in (log.read_text() if log.exists() else ""):
+        pytest.skip("strace may not trace here")
+    assert counting.stdout == "---\n", counting.stderr
+    if failing is None:
+        return
+    shutil.rmtree(tmp_path / "state")
+    when = log.read_text().count("fdatasync(") + failing
+    inject = f"inject=fdatasync:error=EIO:when={when}"
+    done = subprocess.run(
+        [strace, "-f", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", inject, *command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == f"{expected}\n", done.stderr
 
 
 # --- a crash between any two steps ---------------------------------------------------------------------------
@@ -449,6 +530,24 @@ def test_a_crash_between_any_two_steps_loses_nothing_that_was_acknowledged(tmp_p
 
 
 # --- readers beside a writer, writers beside each other ------------------------------------------------------
+
+
+def test_a_reader_overtaken_by_a_compaction_looks_again(tmp_path: Path) -> None:
+    writer, reader, due = local(tmp_path), local(tmp_path), [False]
+
+    def overtake(event: str, arguments: tuple[object, ...]) -> None:
+        # The reader has the old snapshot and opens the journal: now the writer compacts, and the journal is empty.
+        if due[0] and event == "open" and str(arguments[0]).endswith(".journal.jsonl"):
+            due[0] = False
+            ledger.compact()
+
+    sys.addaudithook(overtake)
+    with writing(writer) as ledger:
+        fill(ledger)
+        due[0] = True
+        assert reader.load().state == ledger.state
+        assert not due[0]
+
 
 WRITER = """
 import asyncio, sys

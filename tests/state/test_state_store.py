@@ -330,6 +330,11 @@ def test_the_audit_log_says_who_did_what_at_what_price(opener: Opener) -> None:
     after = opener().events()
     assert after[:-1] == told[:-1]
     assert (after[-1].address, after[-1].result) == ("fleet.x[4]", "open")
+    ledger.remove("fleet.x[0].bootstrap", "went with its pod")
+    ledger.compact()
+    assert [event.who for event in opener().events()] == ["ann@box"] * 9 + [
+        ""
+    ]  # who opened it lies further back
     # A later run settles it; the log names that run, and who ran it.
     later = JournaledLedger(store, ledger.state, run=RunIdentity("run-2", "bob@desk", "apply"), now=now)
     later.failed(next(iter(ledger.state.open.values())), "settled as not rented")

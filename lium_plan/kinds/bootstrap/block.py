@@ -44,8 +44,6 @@ class BootstrapBlock(Block):
     ready: ReadyBlock | None = None
     timeout: Duration = Field(600, description="For all of it; default 10m")
     run: RunWhenField = Field(RunWhen.CHANGED, description="When an existing pod is set up again")
-    on_failure: OnFailureField = Field(
-        OnFailure.KEEP, description="keep: marked and retried; delete: stops the bill"
-    )
+    on_failure: OnFailureField = Field(OnFailure.KEEP, description="keep: marked and retried; delete: stops the bill")
     canary: CanaryField = Field(Canary.NONE, description="first: one member before all others")
     max_failures: Count | None = Field(None, description="More failed members than this stop the rest")

@@ -102,9 +102,7 @@ class GpuBlock(Block):
     names: Annotated[
         tuple[str, ...],
         Reading(_gpu_names),
-        WithJsonSchema(
-            {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": ["string", "number"]}}]}
-        ),
+        WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": ["string", "number"]}}]}),
     ] = Field((), alias="name", description="One model, or several that will do")
     memory: SizeRange | None = Field(None, description="Of each GPU")
     count: Positive = 1
@@ -149,9 +147,7 @@ class FleetBlock(Block):
     template: Name | None = None
     image: Image | None = Field(None, description="A one-line template")
     volume: Name | None = Field(None, description="Attached at /mnt; a fleet of one only")
-    ssh_key: Filled | None = Field(
-        None, description="Path of the private key; default: as the official client"
-    )
+    ssh_key: Filled | None = Field(None, description="Path of the private key; default: as the official client")
     ttl: Ttl | None = Field(None, description="Time to live, given to the server with the rent")
     ttl_renew: Flag = Field(False, description="Every apply re-arms the deadline")
     placement: PlacementField = Placement.ANY

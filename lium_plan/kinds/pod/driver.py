@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from lium_plan.diagnostics import error
-from lium_plan.kinds.failures import diagnose, pause
+from lium_plan.kinds.failures import begun_inputs, diagnose, pause
 from lium_plan.kinds.pod.offers import Offer
 from lium_plan.kinds.pod.removal import Removals
 from lium_plan.kinds.pod.rent import Refused, Rents, why_refused
@@ -17,6 +17,7 @@ from lium_plan.kinds.pod.waiting import GivenUp, Waits, pod_facts, set_removal
 from lium_plan.kinds.protocol import (
     ActionFailed,
     Claim,
+    Json,
     Marked,
     Observation,
     OpenEffect,
@@ -52,6 +53,8 @@ class PodDriver:
         self._rents = Rents(services)
         self._removals = Removals(services)
         self._waits = Waits(services, self._removals)
+        self._rebooting: dict[str, asyncio.Semaphore] = {}
+        self._reboot_failed: set[str] = set()
 
     async def survey(self, records: Sequence[Record], *, scope_mark: str, lineage_mark: str | None) -> Survey:
         listed = {pod.id: pod for pod in await self._client.pods()}
@@ -71,9 +74,11 @@ class PodDriver:
             case Verb.UPDATE:
                 await self._update(step, run)
             case Verb.REBOOT:
-                await self._reboot(step, run)
+                await self._reboot_in_turn(step, run)
             case Verb.ADOPT:
                 await self._adopt(step, run)
+            case Verb.REPLACE:
+                await self._replace(step, run)
             case _:
                 await self._rent_until_ready(step, run)
 
@@ -83,6 +88,8 @@ class PodDriver:
                 return await self._rents.settle(effect, run)
             case "delete":
                 return await self._removals.settle(effect, run)
+            case "switch":
+                return await self._settle_switch(effect, run)
             case _:
                 run.ledger.failed(effect, "what the server shows is compared again")
                 return Settlement(Outcome.NOT_DONE, "the change is compared again")
@@ -130,13 +137,7 @@ class PodDriver:
         planned: Offer | None = None if refused else step.offer
         while True:
             try:
-                claim = await run.market.claim(
-                    step.address,
-                    spec.requirement,
-                    planned=planned,
-                    ceiling_per_hour_usd=step.ceiling_per_hour_usd,
-                    refused=frozenset(refused | said_no),
-                )
+                claim = await self._claim(step, frozenset(refused | said_no), planned, run)
             except ActionFailed:
                 if loop.time() + RETRY_REFUSED_S > deadline:
                     raise
@@ -182,6 +183,33 @@ class PodDriver:
         if record is not None:
             await self._removals.delete(record, run)
 
+    async def _replace(self, step: Step, run: Run) -> None:
+        """A new pod for an old one. Nothing is destroyed while the market has nothing at or under the ceiling."""
+        old, old_id = step.owned()
+        if step.wanted().lifecycle.create_before_destroy:
+
+            async def depose(effect: OpenEffect) -> None:
+                run.ledger.done(effect, replace(old, deposed=True), removed=(old.key,))
+
+            await run.effect(step.address, "depose", {"id": old_id}, depose)
+            await self._rent_until_ready(step, run)
+            return
+        offer = step.offer
+        if not run.force_replace:
+            claim = await self._claim(step, frozenset(), step.offer, run)
+            offer = claim.offer
+        await self._removals.delete(old, run)
+        await self._rent_until_ready(replace(step, record=None, offer=offer), run)
+
+    async def _claim(self, step: Step, refused: frozenset[str], planned: Offer | None, run: Run) -> Claim:
+        return await run.market.claim(
+            step.address,
+            step.wanted().spec.requirement,
+            planned=planned,
+            ceiling_per_hour_usd=step.ceiling_per_hour_usd,
+            refused=refused,
+        )
+
     async def _adopt(self, step: Step, run: Run) -> None:
         """A pod of an earlier run that was rented and not seen ready."""
         record, _ = step.owned()
@@ -211,6 +239,25 @@ class PodDriver:
             )
         await set_removal(self._services, record, due, spec.ttl_s, run)
 
+    async def _reboot_in_turn(self, step: Step, run: Run) -> None:
+        """So many members of a fleet at a time as `update.parallel` says; the first failure stops the others."""
+        spec: PodSpec = step.wanted().spec
+        turn = self._rebooting.setdefault(spec.fleet, asyncio.Semaphore(spec.update_parallel))
+        async with turn:
+            if spec.fleet in self._reboot_failed:
+                raise ActionFailed(
+                    error(
+                        "reboot-stopped",
+                        f"not rebooted: another member of fleet.{spec.fleet} failed",
+                        address=str(step.address),
+                    )
+                )
+            try:
+                await self._reboot(step, run)
+            except ActionFailed:
+                self._reboot_failed.add(spec.fleet)
+                raise
+
     async def _reboot(self, step: Step, run: Run) -> None:
         """Another template: node and price stay, the container and its host key are new (contract §2.7.5)."""
         record, pod_id = step.owned()
@@ -233,7 +280,8 @@ class PodDriver:
                     raise ActionFailed(diagnose(failure, step.address, "switch template")) from failure
             run.ledger.done(effect, switched)
 
-        await run.effect(step.address, "switch", {"id": pod_id, "template_id": template_id}, send)
+        data: dict[str, Json] = {"id": pod_id, "template_id": template_id, "inputs": dict(step.inputs)}
+        await run.effect(step.address, "switch", data, send)
         self._services.pins.forget_pin(pod_id)
         try:
             await self._waits.until_ready(switched, spec, run)
@@ -242,8 +290,20 @@ class PodDriver:
                 error("reboot-failed", f"switch template: {failure}", address=str(step.address))
             ) from failure
 
+    async def _settle_switch(self, effect: OpenEffect, run: Run) -> Settlement:
+        """Did the switch of an earlier run take effect? The pod's row names its template."""
+        record, pod_id = run.ledger.record(effect.address), str(effect.data.get("id"))
+        template_id = str(effect.data.get("template_id"))
+        if record is None or record.id != pod_id or not await self._has_template(pod_id, template_id):
+            run.ledger.failed(effect, "the pod still has its old template")
+            return Settlement(Outcome.NOT_DONE, "the pod still has its old template")
+        self._services.pins.forget_pin(pod_id)
+        run.ledger.done(effect, replace(record, status="pending", inputs=begun_inputs(effect)))
+        return Settlement(Outcome.DONE, "the template was switched")
+
     async def _has_template(self, pod_id: str, template_id: str) -> bool:
-        return (await self._client.pod(pod_id)).template_id == template_id
+        pods = {pod.id: pod for pod in await self._client.pods()}
+        return pod_id in pods and pods[pod_id].template_id == template_id
 
 
 def _present(pod: Pod) -> Observation:

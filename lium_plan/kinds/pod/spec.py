@@ -202,9 +202,10 @@ class Pods:
             changes = field_changes({"volume": record.inputs.get("volume")}, {"volume": wanted["volume"]})
             return Change(Verb.REPLACE, "a volume is attached when renting", _forcing(changes, "replace"))
         rebooted = self._template_change(resource, record, observation, comparison)
-        if rebooted is not None:
-            return rebooted
         ttl = self._ttl_change(resource, record, observation, comparison)
+        if rebooted is not None:
+            # The wait for the rebooted pod sets the time to live too.
+            return replace(rebooted, fields=(*rebooted.fields, *(ttl.fields if ttl is not None else ())))
         if ttl is not None:
             return ttl
         notes = self._notes(spec, record)

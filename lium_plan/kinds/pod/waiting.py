@@ -193,7 +193,9 @@ async def set_removal(services: Services, record: Record, due: datetime, ttl_s: 
             error("ttl", f"time to live: {failure}", address=str(record.address), hint=failure.hint)
         ) from failure
     inputs = {**record.inputs, "ttl_s": ttl_s}
-    changed = replace(record, inputs=inputs, attributes={**record.attributes, "removal_at": due.isoformat()})
+    # The server keeps whole seconds, and so do we: its row would look like drift otherwise.
+    shown = due.replace(microsecond=0).isoformat()
+    changed = replace(record, inputs=inputs, attributes={**record.attributes, "removal_at": shown})
     run.ledger.put(changed)
     return changed
 

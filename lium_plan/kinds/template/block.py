@@ -14,9 +14,7 @@ _REFERENCE = (
     r"(?:[A-Za-z0-9.-]+(?::[0-9]{1,5})?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
 )
-Image = Annotated[
-    str, *shaped(_REFERENCE, "an image such as pytorch/pytorch:2.4.0 or name@sha256:<64 hex digits>")
-]
+Image = Annotated[str, *shaped(_REFERENCE, "an image such as pytorch/pytorch:2.4.0 or name@sha256:<64 hex digits>")]
 
 
 class TemplateLifecycle(VolumeLifecycle):

@@ -15,15 +15,13 @@ from lium_plan.sim.world import World
 
 
 async def _simulator(request: Request) -> Simulator:
-    simulator = request.app.state.simulator
+    simulator = request.scope["state"]["simulator"]
     assert isinstance(simulator, Simulator)
     return simulator
 
 
 async def _world(request: Request) -> World:
-    simulator = request.app.state.simulator
-    assert isinstance(simulator, Simulator)
-    return simulator.world
+    return (await _simulator(request)).world
 
 
 async def _exchange(request: Request) -> Exchange:

@@ -191,7 +191,7 @@ class Launcher:
             _WORK[spec["do"]](spec, report, descriptors[1:])
             status = 0
         except Exception as error:  # whatever it is, the simulator must hear of it: this process ends here
-            report.failed(str(error) if isinstance(error, OSError) else repr(error))
+            report.failed(error.strerror or str(error) if isinstance(error, OSError) else repr(error))
         finally:
             os._exit(status)
 

@@ -106,7 +106,11 @@ class LocalRuntime:
         def on_pid(pid: int, started_ticks: int) -> None:
             pod = self._pods[container.pod_id]
             record = Record(container.generation, ports=pod.ports, pid=pid, started_ticks=started_ticks)
-            self._layout.save_record(container.pod_id, record)
+            try:
+                self._layout.save_record(container.pod_id, record)
+            except OSError as error:
+                # Only the next simulator needs it, and only should the kernel not end this PID 1 with us.
+                self._say(f"PID 1 of pod {container.pod_id} could not be recorded: {error}")
 
         if self.mode == NAMESPACES:
             return NamespaceMachine(

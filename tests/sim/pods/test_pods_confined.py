@@ -6,7 +6,7 @@ from pathlib import Path
 
 import asyncssh
 import pytest
-from lab import entered, laboratory, run, until
+from pods_lab import entered, laboratory, run, until
 
 from lium_plan.sim.pods import linux
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import asyncssh
 import pytest
-from lab import entered, laboratory, run, until
+from pods_lab import entered, laboratory, run, until
 
 pytestmark = pytest.mark.usefixtures("namespaces")
 
@@ -72,8 +72,10 @@ def test_nothing_of_the_host_is_there_or_can_be_changed(tmp_path: Path) -> None:
             endpoint = await lab.start()
             script = (
                 f"cat {tmp_path}/secret /etc/shadow; ls -A /home /mnt /opt /tmp; "
-                "for f in /usr/x /bin/x /usr/local/sbin/x /etc/ssl/x /proc/sys/vm/swappiness; do echo 1 >$f; done; "
-                "mount -o remount,rw,bind /usr; umount /usr; mount -t tmpfs x /usr; true"
+                "for f in /usr/x /bin/x /usr/local/sbin/x /etc/ssl/x /proc/sys/vm/swappiness; do "
+                "echo 1 >$f && echo wrote $f; done; "
+                "for m in '-o remount,rw,bind /usr' '-t tmpfs x /usr'; do mount $m && echo mounted; done; "
+                "umount /usr && echo unmounted; true"
             )
             async with await lab.connect(endpoint) as connection:
                 done = await connection.run(script)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import asyncssh
 import pytest
-from lab import Lab, laboratory, run, until
+from pods_lab import Lab, laboratory, run, until
 
 from lium_plan.sim.runtime import Endpoint, SshFault
 

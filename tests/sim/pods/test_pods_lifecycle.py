@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from lab import laboratory, run, until
+from pods_lab import laboratory, run, until
 
 import lium_plan
 from lium_plan.sim.pods import open_runtime, tracking
@@ -20,7 +20,7 @@ SIMULATOR = """
 import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
-from lab import Lab
+from pods_lab import Lab
 async def main():
     lab = Lab(Path(sys.argv[1]), confined=sys.argv[2] == "confined")
     endpoint = await lab.start(command="sh -c 'echo $$; exec sleep 4323'")
@@ -112,8 +112,49 @@ def test_closing_gives_back_every_descriptor_and_port(tmp_path: Path, confined: 
     run(test())
 
 
+def test_where_namespaces_are_not_allowed_pods_are_confined_and_one_line_says_so(tmp_path: Path) -> None:
+    if _ends_well([*NO_NAMESPACES, "true"]) is False:
+        pytest.skip("user namespaces can't be forbidden here for a trial")
+    program = FALLBACK.replace("LAB", str(Path(__file__).parent))
+    command = [*NO_NAMESPACES, sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    lines = done.stdout.strip().splitlines()
+    assert len(lines) == 2, done.stderr
+    assert lines[0].startswith("Pods run in confined mode")
+    assert lines[1] == "confined fine"
+
+
+NO_NAMESPACES = (
+    "unshare",
+    "-Ur",
+    "sh",
+    "-c",
+    'echo 0 >/proc/sys/user/max_user_namespaces && exec "$@"',
+    "sh",
+)
+FALLBACK = """
+import sys
+from pathlib import Path
+sys.path.insert(0, "LAB")
+from pods_lab import laboratory, run
+async def main():
+    async with laboratory(Path(sys.argv[1]), confined=False) as lab:
+        word = await lab.sh(await lab.start(), "echo fine")
+        print(*lab.said, sep="\\n")
+        print(lab.runtime.mode, word)
+run(main())
+"""
+
+
+def _ends_well(command: list[str]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
 def test_many_containers_at_once(tmp_path: Path, confined: bool) -> None:
-    count = 24
+    count = 16
 
     async def test() -> None:
         async with laboratory(tmp_path, confined=confined) as lab:
@@ -138,7 +179,7 @@ def test_an_ordinary_user_gets_namespaces_too(tmp_path: Path, namespaces: None) 
     os.chown(root, 65534, 65534)
     program = root / "program.py"
     libraries = [str(Path(lium_plan.__file__).parent.parent), *(path for path in sys.path if path)]
-    program.write_text((Path(__file__).parent / "lab.py").read_text() + ORDINARY_USER)
+    program.write_text((Path(__file__).parent / "pods_lab.py").read_text() + ORDINARY_USER)
     try:
         done = subprocess.run(
             [*AS_NOBODY, *python, str(program), str(root / "sim")],

@@ -99,6 +99,6 @@ async def with_files(
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Ask again until it holds; `run` limits how long."""
-    while not await condition():
+    while not await condition():  # noqa: ASYNC110
         # Each question is a round trip to another process: there is no event to wait for.
-        await asyncio.wait_for(asyncio.sleep(0.01), None)
+        await asyncio.sleep(0.01)

@@ -1,0 +1,151 @@
+"""After the walk: what a plan's end makes necessary in the same run, within what was confirmed.
+
+Fleets of MIN..MAX that found room for some only; tasks that take their fleet with them; and, where it is asked for,
+giving back what a failed run made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from lium_plan.addresses import Address
+from lium_plan.diagnostics import ExitCode, warning
+from lium_plan.engine.events import ActionResult, ResultKind
+from lium_plan.kinds.desired import Fleet
+from lium_plan.kinds.protocol import Driver, Verb
+from lium_plan.operations.planning import Planned
+from lium_plan.operations.session import Session, only
+from lium_plan.planning.order import Graph
+from lium_plan.planning.plan import Plan
+from lium_plan.requests import PlanRequest
+from lium_plan.state.journal import JournaledLedger
+
+SHORT = "no-capacity"
+BAD = (ResultKind.FAILED, ResultKind.SKIPPED)
+
+
+async def finish(
+    session: Session,
+    ledger: JournaledLedger,
+    drivers: Mapping[str, Driver],
+    planned: Planned,
+    results: tuple[ActionResult, ...],
+) -> None:
+    """Everything that belongs to the end of a walk that was not interrupted."""
+    forgiven = await _ranged_fleets(session, ledger, drivers, planned, results)
+    bad = [result for result in results if result.kind in BAD and result.address not in forgiven]
+    if bad:
+        session.outcome.codes.add(ExitCode.PARTIAL)
+        if session.options.destroy_new_on_failure and not session.request.destroying:
+            await _destroy(session, ledger, drivers, _made(results, ledger))
+        return
+    if _ended_fleets(planned.plan, ledger) and not session.interrupted:
+        await _end_fleets(session, ledger, drivers)
+
+
+# --- fleets of MIN..MAX --------------------------------------------------------------------------------------
+
+
+async def _ranged_fleets(
+    session: Session,
+    ledger: JournaledLedger,
+    drivers: Mapping[str, Driver],
+    planned: Planned,
+    results: tuple[ActionResult, ...],
+) -> frozenset[Address]:
+    """The addresses whose failure is none, because their fleet has at least MIN members."""
+    short = _short_members(planned, results)
+    if not short or planned.desired is None:
+        return frozenset()
+    forgiven: set[Address] = set()
+    enough = False
+    for name, missing in short.items():
+        fleet = planned.desired.fleets[name]
+        living = sum(record.kind == "pod" and record.address.name == name for record in ledger.records().values())
+        if living < fleet.minimum:
+            made = [address for address in _made(results, ledger) if address.head == "fleet" and address.name == name]
+            await _destroy(session, ledger, drivers, made)
+            continue
+        enough = True
+        forgiven |= _with_dependents(planned.plan, missing)
+        session.outcome.diagnostics.append(
+            warning(
+                "fewer-members",
+                f"{living} of {fleet.maximum} members; at least {fleet.minimum} are needed",
+                address=f"fleet.{name}",
+                hint="`lium-plan apply --fill` tries for the rest",
+            )
+        )
+    if enough:
+        # What waited for members that never came is planned anew for those that did.
+        again = await session.plan(ledger.state)
+        todo = tuple(action for action in again.plan.actions if action.verb in (Verb.RUN, Verb.ADOPT))
+        rest = await session.carry_out(ledger, drivers, only(again, todo))
+        if any(result.kind in BAD for result in rest):
+            session.outcome.codes.add(ExitCode.PARTIAL)
+    return frozenset(forgiven)
+
+
+def _short_members(planned: Planned, results: Iterable[ActionResult]) -> dict[str, list[Address]]:
+    """Members of ranged fleets that failed for want of capacity, by fleet."""
+    fleets: Mapping[str, Fleet] = planned.desired.fleets if planned.desired is not None else {}
+    short: dict[str, list[Address]] = {}
+    for result in results:
+        fleet = fleets.get(result.address.name) if result.address.kind == "pod" else None
+        if fleet is None or fleet.minimum == fleet.maximum or result.cause is None:
+            continue
+        if result.kind is ResultKind.FAILED and result.cause.code == SHORT:
+            short.setdefault(fleet.name, []).append(result.address)
+    return short
+
+
+def _with_dependents(plan: Plan, addresses: Iterable[Address]) -> set[Address]:
+    graph = Graph(
+        [str(action.address) for action in plan.actions],
+        {str(action.address): [str(before) for before in action.depends_on] for action in plan.actions},
+    )
+    roots = [str(address) for address in addresses]
+    after = {*roots, *graph.all_after(roots)}
+    return {action.address for action in plan.actions if str(action.address) in after}
+
+
+# --- giving back ---------------------------------------------------------------------------------------------
+
+
+def _made(results: Iterable[ActionResult], ledger: JournaledLedger) -> list[Address]:
+    """What this run created and still has."""
+    return [
+        result.address for result in results if result.verb is Verb.CREATE and ledger.record(result.address) is not None
+    ]
+
+
+async def _destroy(
+    session: Session, ledger: JournaledLedger, drivers: Mapping[str, Driver], addresses: Iterable[Address]
+) -> None:
+    targets = tuple(str(address) for address in addresses)
+    if not targets:
+        return
+    planned = await session.plan(ledger.state, request=PlanRequest(destroying=True, targets=targets))
+    results = await session.carry_out(ledger, drivers, planned)
+    if any(result.kind in BAD for result in results):
+        session.outcome.codes.add(ExitCode.PARTIAL)
+
+
+def _ended_fleets(plan: Plan, ledger: JournaledLedger) -> bool:
+    ran = {str(action.address) for action in plan.actions if action.address.kind == "task"}
+    return bool(ran & set(ledger.state.completions))
+
+
+async def _end_fleets(session: Session, ledger: JournaledLedger, drivers: Mapping[str, Driver]) -> None:
+    """`on_completion: destroy-fleet`: the task that just completed takes its fleet with it."""
+    planned = await session.plan(ledger.state)
+    if planned.plan.refusal is not None:
+        session.outcome.diagnostics.extend(planned.plan.diagnostics)
+        session.outcome.codes.add(planned.plan.refusal)
+        return
+    ending = tuple(action for action in planned.plan.actions if action.verb in (Verb.DESTROY, Verb.FORGET))
+    ends = replace(planned, plan=replace(planned.plan, actions=ending))
+    results = await session.carry_out(ledger, drivers, ends)
+    if any(result.kind in BAD for result in results):
+        session.outcome.codes.add(ExitCode.PARTIAL)

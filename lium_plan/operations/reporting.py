@@ -1,0 +1,51 @@
+"""How a run ended, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+from lium_plan.diagnostics import ExitCode, Severity, worst
+from lium_plan.engine.events import EventType, ResultKind, RunReport
+from lium_plan.kinds.protocol import Json
+from lium_plan.kinds.registry import kind
+from lium_plan.operations.session import Session
+from lium_plan.state.model import State
+
+NEEDS_ANOTHER = (ExitCode.PARTIAL, ExitCode.INTERRUPTED, ExitCode.UNKNOWN_OUTCOME)
+
+
+def report(session: Session, state: State, *codes: ExitCode) -> RunReport:
+    """The closing table's content; also emits the last `change_summary`, with the exit code."""
+    outcome = session.outcome
+    pods = [record for record in state.records.values() if record.kind == "pod"]
+    running = sum((kind(record.kind).price_per_hour_usd(record) for record in pods), Decimal(0))
+    errors = any(item.severity is Severity.ERROR for item in outcome.diagnostics)
+    implied = (ExitCode.PARTIAL,) if errors and outcome.results else ()
+    code = worst((*outcome.codes, *codes, *implied))
+    destroying = session.request.destroying
+    session.emitter.emit(
+        EventType.CHANGE_SUMMARY,
+        details={
+            "exit_code": int(code),
+            "running_per_hour_usd": float(running),
+            "running_pods": len(pods),
+            **{end.value: sum(result.kind is end for result in outcome.results) for end in ResultKind},
+        },
+    )
+    return RunReport(
+        run=session.run_id,
+        results=tuple(outcome.results),
+        running_per_hour_usd=running,
+        running_pods=len(pods),
+        proofs=tuple(outcome.proofs),
+        diagnostics=tuple(dict.fromkeys(outcome.diagnostics)),
+        exit_code=int(code),
+        next_command=f"lium-plan {'destroy' if destroying else 'apply'}" if code in NEEDS_ANOTHER else None,
+        outputs={} if destroying else output_rows(state.outputs),
+    )
+
+
+def output_rows(values: Mapping[str, Json]) -> dict[str, Json]:
+    """`{NAME: {value, sensitive, unknown}}`, as in every document; what is sensitive is never among them."""
+    return {name: {"value": value, "sensitive": False, "unknown": value is None} for name, value in values.items()}

@@ -1,0 +1,152 @@
+"""One apply or destroy: what all its parts share, and what it has come to so far."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+
+from lium_plan.diagnostics import Diagnostic, ExitCode
+from lium_plan.engine.apply import Applier
+from lium_plan.engine.emitter import Emitter
+from lium_plan.engine.events import ActionResult, Proof, ResultKind
+from lium_plan.engine.market import Desk, Limits
+from lium_plan.engine.run import EngineRun
+from lium_plan.interrupts import Interrupt
+from lium_plan.kinds.protocol import Driver, Verb
+from lium_plan.kinds.registry import kind
+from lium_plan.manifest.model import Manifest
+from lium_plan.operations.connecting import Connection
+from lium_plan.operations.observing import load_feed
+from lium_plan.operations.planning import Planned, look_and_plan
+from lium_plan.planning.placement import Need
+from lium_plan.planning.plan import Action
+from lium_plan.planning.rents import placement_of
+from lium_plan.requests import ApplyRequest, PlanRequest
+from lium_plan.settings import Settings
+from lium_plan.state.journal import JournaledLedger
+from lium_plan.state.model import State
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the run has come to so far."""
+
+    results: list[ActionResult] = field(default_factory=list)
+    proofs: list[Proof] = field(default_factory=list)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    codes: set[ExitCode] = field(default_factory=lambda: {ExitCode.OK})
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A locked, connected run."""
+
+    settings: Settings
+    request: PlanRequest
+    options: ApplyRequest
+    connection: Connection
+    manifest: Manifest | None
+    run_id: str
+    emitter: Emitter
+    interrupt: Interrupt
+    outcome: Outcome = field(default_factory=Outcome)
+
+    @property
+    def interrupted(self) -> bool:
+        return self.interrupt.first.is_set()
+
+    async def plan(self, state: State, *, born: bool = True, request: PlanRequest | None = None) -> Planned:
+        """A plan made now. A request to destroy needs no manifest."""
+        asked = request or self.request
+        manifest = None if asked.destroying else self.manifest
+        return await look_and_plan(self.settings, self.connection, manifest, state, asked, born=born)
+
+    def open_run(
+        self,
+        ledger: JournaledLedger,
+        drivers: Mapping[str, Driver],
+        planned: Planned,
+        *,
+        destroying: bool | None = None,
+    ) -> EngineRun:
+        return EngineRun(
+            id=self.run_id,
+            ledger=ledger,
+            market=self._desk(ledger, planned),
+            drivers=drivers,
+            desired=planned.desired,
+            destroying=self.request.destroying if destroying is None else destroying,
+            wait_timeout_s=self.options.wait_timeout_s,
+            force_replace=self.options.force_replace,
+            emitter=self.emitter,
+            now=self.connection.client.server_time,
+            stop=self.interrupt.first,
+            stop_now=self.interrupt.second,
+        )
+
+    def _desk(self, ledger: JournaledLedger, planned: Planned) -> Desk:
+        resources = planned.desired.resources if planned.desired is not None else {}
+        needs, offers = {}, {}
+        for action in planned.plan.actions:
+            resource = resources.get(action.address)
+            requirement = kind(resource.kind).requirement(resource.spec) if resource is not None else None
+            if resource is None or requirement is None or action.verb not in (Verb.CREATE, Verb.REPLACE):
+                continue
+            needs[action.address] = Need(action.address, requirement, action.address.name, placement_of(resource))
+            if action.offer is not None:
+                offers[action.address] = action.offer
+        paid = [record for record in ledger.records().values() if kind(record.kind).price_per_hour_usd(record)]
+        return Desk(
+            lambda: load_feed(self.connection.client),
+            needs=needs,
+            planned=offers,
+            running={
+                record.address: kind(record.kind).price_per_hour_usd(record)
+                for record in paid
+                if not record.deposed and record.address not in needs
+            },
+            beside_usd=sum(
+                (kind(record.kind).price_per_hour_usd(record) for record in paid if record.deposed), Decimal(0)
+            ),
+            limits=Limits(planned.plan.cost.ceiling_per_hour_usd, self.options.strict_offers),
+        )
+
+    async def carry_out(
+        self,
+        ledger: JournaledLedger,
+        drivers: Mapping[str, Driver],
+        planned: Planned,
+        *,
+        run: EngineRun | None = None,
+    ) -> tuple[ActionResult, ...]:
+        """Carry the plan out, and take what happened into the outcome."""
+        run = run or self.open_run(ledger, drivers, planned, destroying=planned.plan.destroying)
+        applier = Applier(
+            planned.plan, planned.desired, run, drivers, emitter=self.emitter, now=self.connection.client.server_time
+        )
+        results = await applier.apply(parallelism=self.options.parallelism, stop=self.interrupt.first)
+        self.outcome.results.extend(results)
+        self.outcome.proofs.extend(run.proofs)
+        if self.interrupted:
+            self.outcome.codes.add(ExitCode.INTERRUPTED)
+        if any(result.kind is ResultKind.UNKNOWN for result in results):
+            self.outcome.codes.add(ExitCode.UNKNOWN_OUTCOME)
+        return results
+
+
+def only(planned: Planned, actions: tuple[Action, ...]) -> Planned:
+    """The same plan with some of its actions."""
+    return replace(planned, plan=replace(planned.plan, actions=actions))
+
+
+async def until_interrupted(work: asyncio.Future[object], interrupt: Interrupt) -> bool:
+    """Wait for `work`; False when an interrupt came first and cancelled it."""
+    stopping = asyncio.ensure_future(interrupt.first.wait())
+    await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not work.done():
+        work.cancel()
+        await asyncio.wait((work,))
+    return not work.cancelled()

@@ -1,0 +1,94 @@
+"""Before anything new is done: what earlier runs left open is settled, and then planned anew."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from lium_plan.diagnostics import Diagnostic, ExitCode, error
+from lium_plan.engine.recover import recover
+from lium_plan.kinds.protocol import Driver, Json, Record, Verb
+from lium_plan.lium.errors import LiumError
+from lium_plan.marks import lineage_mark, scope_mark
+from lium_plan.operations.connecting import api_diagnostic
+from lium_plan.operations.planning import Planned
+from lium_plan.operations.session import Session, until_interrupted
+from lium_plan.planning.plan import Plan
+from lium_plan.state.journal import JournaledLedger
+
+
+async def settle(
+    session: Session, ledger: JournaledLedger, drivers: Mapping[str, Driver], planned: Planned
+) -> Planned | None:
+    """The plan to go on with. None when the run must end here; the outcome says why."""
+    outcome = session.outcome
+    run = session.open_run(ledger, drivers, planned)
+    settling = asyncio.ensure_future(recover(ledger.state.open, drivers, run))
+    if not await until_interrupted(settling, session.interrupt):  # type: ignore[arg-type]
+        outcome.codes.add(ExitCode.INTERRUPTED)
+        return None
+    try:
+        recovery = settling.result()
+    except LiumError as failure:
+        outcome.diagnostics.append(api_diagnostic(failure, "settle what an earlier run left open"))
+        outcome.codes.add(ExitCode.PARTIAL)
+        return None
+    if recovery.unknown:
+        outcome.diagnostics.extend(recovery.unknown)
+        outcome.codes.add(ExitCode.UNKNOWN_OUTCOME)
+    await _take_late_pods(ledger, drivers)
+    again = await session.plan(ledger.state)
+    if again.plan.refusal is not None:
+        outcome.diagnostics.extend(again.plan.diagnostics)
+        outcome.codes.add(again.plan.refusal)
+        return None
+    beyond = _beyond(planned.plan, again.plan)
+    if beyond is not None:
+        outcome.diagnostics.append(beyond)
+        outcome.codes.add(ExitCode.PARTIAL)
+        return None
+    return again
+
+
+async def _take_late_pods(ledger: JournaledLedger, drivers: Mapping[str, Driver]) -> None:
+    """A pod that appeared under a name whose rent was settled as not done is ours: adopted, or deleted."""
+    state = ledger.state
+    watched = {item.name: item for item in state.watched}
+    if not watched:
+        return
+    survey = await drivers["pod"].survey(
+        [record for record in state.records.values() if record.kind == "pod"],
+        scope_mark=scope_mark(state.project, state.stack),
+        lineage_mark=lineage_mark(state.lineage),
+    )
+    for found in survey.others:
+        item = watched.get(found.name)
+        if item is None:
+            continue
+        facts: dict[str, Json] = {
+            "pod_name": found.name,
+            "node_id": found.attributes.get("node_id"),
+            "price_per_hour_usd": str(found.price_per_hour_usd or 0),
+            "rented_at": found.since.isoformat() if found.since is not None else None,
+        }
+        taken = ledger.record(item.address) is not None
+        ledger.put(Record(item.address, found.id, "pending", {}, facts, deposed=taken))
+        ledger.unwatch(found.name)
+
+
+def _beyond(confirmed: Plan, fresh: Plan) -> Diagnostic | None:
+    """After settling, the plan may have shrunk; what costs or destroys more than was confirmed needs another yes."""
+    allowed = {(action.address, action.deposed_id): action.verb for action in confirmed.actions}
+    open_addresses = {item.address for item in confirmed.open}
+    for action in fresh.actions:
+        free = action.verb in (Verb.ADOPT, Verb.FORGET, Verb.RUN) or action.deposed_id is not None
+        if free or action.address in open_addresses:
+            continue
+        if allowed.get((action.address, action.deposed_id)) is not action.verb:
+            return error(
+                "plan-changed",
+                f"after settling what was open, {action.verb} {action.address} is needed too, and was not confirmed",
+                address=str(action.address),
+                hint="run the same command again to see the new plan",
+            )
+    return None

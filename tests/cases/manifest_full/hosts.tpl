@@ -1,0 +1,1 @@
+${{ join("\n", fleet.trainers[*].host) }} ${{ member.index }}

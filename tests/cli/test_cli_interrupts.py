@@ -1,0 +1,108 @@
+"""Signals: the first, the second, before and after there is something to save; and questions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from terminals import Terminal
+
+from lium_plan.interrupts import SIGNALS, Interrupt
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_first_and_second_signal(number: signal.Signals) -> None:
+    async def run() -> tuple[bool, bool, bool, bool]:
+        interrupt = Interrupt()
+        with interrupt.listening(lambda: pytest.fail("armed: must not be cancelled")):
+            interrupt.arm()
+            os.kill(os.getpid(), number)
+            await asyncio.wait_for(interrupt.first.wait(), 10)
+            early = interrupt.second.is_set()
+            os.kill(os.getpid(), number)
+            await asyncio.wait_for(interrupt.second.wait(), 10)
+        return interrupt.first.is_set(), early, interrupt.second.is_set(), interrupt.count == 2
+
+    assert asyncio.run(run()) == (True, False, True, True)
+
+
+def test_before_there_is_something_to_save_a_signal_ends_the_work() -> None:
+    async def run() -> int:
+        interrupt = Interrupt()
+        task = asyncio.current_task()
+        assert task is not None
+        with interrupt.listening(task.cancel):
+            os.kill(os.getpid(), signal.SIGTERM)
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        task.uncancel()
+        return interrupt.count
+
+    assert asyncio.run(run()) == 1
+
+
+def test_handlers_are_given_back() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+
+    async def run() -> None:
+        with Interrupt().listening(lambda: None):
+            pass
+
+    asyncio.run(run())
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_what_was_ignored_stays_ignored() -> None:
+    code = """
+import asyncio, os, signal
+from lium_plan.interrupts import Interrupt
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+async def run():
+    interrupt = Interrupt()
+    with interrupt.listening(lambda: None):
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.sleep(0)
+        print(interrupt.count)
+asyncio.run(run())
+"""
+    done = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"
+
+
+# A question inside a running event loop that has taken the signals over, as in apply.
+ASKER = """
+import sys
+from lium_plan.cli.perform import ask
+from lium_plan.cli.session import Session
+session = Session()
+async def work(interrupt):
+    return ask(session, "Do it? ")
+try:
+    print("answer", repr(session.run(work)))
+except KeyboardInterrupt:
+    print("interrupted")
+    sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize(("typed", "answer"), [("yes\n", "'yes'"), (" no \n", "'no'"), ("\x04", "''")])
+def test_answers(tmp_path: Path, typed: str, answer: str) -> None:
+    with Terminal((sys.executable, "-c", ASKER), env=os.environ, cwd=tmp_path) as terminal:
+        terminal.wait_for("Do it? ")
+        terminal.type(typed)
+        assert terminal.end() == 0
+        assert f"answer {answer}" in terminal.shown
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_ends_a_question_at_once(tmp_path: Path, number: signal.Signals) -> None:
+    with Terminal((sys.executable, "-c", ASKER), env=os.environ, cwd=tmp_path) as terminal:
+        terminal.wait_for("Do it? ")
+        terminal.process.send_signal(number)
+        assert terminal.end() == 7
+        assert "interrupted" in terminal.shown

@@ -1,0 +1,187 @@
+"""Two validators, one source: the schema file is fresh, and both say the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from manifest_cases import cases
+from pydantic import BaseModel, ValidationError
+
+from lium_plan.diagnostics import Diagnostics
+from lium_plan.kinds import registry
+from lium_plan.manifest.document import Document, Map
+from lium_plan.manifest.schema import document_validator, schema, text, validator_for
+from lium_plan.manifest.source import parse
+
+FILE = Path(__file__).parents[2] / "schemas" / "manifest.schema.json"
+
+GOOD: dict[str, tuple[str, ...]] = {
+    "VolumeBlock": ("{}", "{name: data, description: NO}", "{id: 6b1f2a7e-4c1d-4e0f-9a3b-2d5e6f708192}"),
+    "TemplateBlock": (
+        "{image: ubuntu}",
+        "{image: 'a/b:1@sha256:" + "0" * 64 + "', ports: [22, '8000'], env: {A: 1, B: true, C: 3.10, D: NO}}",
+        "{image: u, registry_auth: {username: 1, password: x}, local_volume: /root, command: 5}",
+    ),
+    "FleetBlock": (
+        "{resources: {gpu: H100}}",
+        "{resources: {gpu: 2, cpu: 8, memory: 20, disk: 30.5GB..}, nodes: 1..3, ttl: 2d, min_cuda: 12.10}",
+        "{resources: {gpu: {name: H100, memory: ..80GB, count: 1}, cpu: 8..16}, nodes: [a, 1], max_price: 2}",
+        "{resources: {gpu: {name: [H100, a100]}}, regions: [US, jp-13], lifecycle: {ignore_changes: [ttl]}}",
+        "{resources: {gpu: '${{ var.g }}'}, nodes: '${{ var.n }}', regions: '${{ var.r }}', ttl: '${{ var.t }}h'}",
+        "{resources: '${{ var.r }}', bootstrap: '${{ var.b }}', backups: '${{ var.b }}', max_price: '${{ var.b }}'}",
+        "{resources: {gpu: H100}, bootstrap: {files: [{source: a, target: b, mode: 0755}], ready: {port: 80}}}",
+        "{resources: {gpu: H100}, retry: {on_events: [no-capacity]}, update: {parallel: 2}, min_download: 1Gbps}",
+        "{resources: {gpu: H100}, ttl: ~, volume: null, bootstrap: {commands: [true, 5, 'x'], max_failures: 0}}",
+    ),
+    "TaskBlock": (
+        "{fleet: a, commands: [x]}",
+        "{fleet: a, commands: [x], members: [0, head], wait: {port: 8000}, max_duration: 10m30s}",
+        "{fleet: a, commands: '${{ var.c }}', members: first, wait: started, user: image}",
+    ),
+}
+BAD: dict[str, tuple[str, ...]] = {
+    "VolumeBlock": ("{size: 3}", "{name: 'a*b'}", "{id: 5}", "[]", "{lifecycle: {prevent_destroy: yes}}"),
+    "TemplateBlock": (
+        "{image: 'a b'}",
+        "{image: ubuntu, ports: 22}",
+        "{ports: [22:22]}",
+        "{env: [a]}",
+        "{env: {1a: b}}",
+    ),
+    "FleetBlock": (
+        "{}",
+        "{resources: {}}",
+        "{resources: {gpu: []}}",
+        "{resources: {gpu: H100}, nodes: x}",
+        "{resources: {gpu: H100}, nodes: 1.0}",
+        "{resources: {gpu: H100}, nodes: true}",
+        "{resources: {gpu: H100}, ttl: 6}",
+        "{resources: {gpu: H100}, max_price: '2'}",
+        "{resources: {gpu: H100}, max_price: 0}",
+        "{resources: {gpu: H100}, regions: us}",
+        "{resources: {gpu: H100}, regions: [1]}",
+        "{resources: {gpu: H100}, spot_policy: Auto}",
+        "{resources: {gpu: H100}, bootstrap: {run: often}}",
+        "{resources: {gpu: H100}, bootstrap: {commands: [{a: b}]}}",
+        "{resources: {gpu: H100}, bootstrap: {env: {A: [b]}}}",
+        "{resources: {gpu: H100}, min_download: 500}",
+        "{resources: {gpu: H100, cpu: 1_000}}",
+        "{resources: {gpu: {name: H100, count: 0}}}",
+        "{resources: {gpu: H100}, retry: {}}",
+        "{resources: {gpu: H100}, template: 'A b'}",
+    ),
+    "TaskBlock": (
+        "{fleet: a}",
+        "{commands: [a]}",
+        "{fleet: a, commands: [a], wait: {prot: 3}}",
+        "{fleet: a, commands: [a], wait: done}",
+        "{fleet: a, commands: [a], members: []}",
+        "{fleet: a, commands: [a], members: some}",
+    ),
+}
+
+
+def tree(text: str) -> Any:
+    found = Diagnostics()
+    document = parse(text.encode(), Path("x"), "x", found)
+    assert isinstance(document, Document)
+    assert not found
+    return document.root
+
+
+def model(name: str) -> type[BaseModel]:
+    return next(section.load_block() for section in registry.sections() if section.model == name)
+
+
+def accepted(block: type[BaseModel], value: Any) -> bool:
+    try:
+        block.model_validate(value)
+    except ValidationError:
+        return False
+    return True
+
+
+def test_the_file_is_fresh() -> None:
+    assert FILE.read_text(encoding="utf-8") == text(), "run: python -m lium_plan.manifest.schema"
+
+
+def test_the_schema_is_one() -> None:
+    from jsonschema import Draft202012Validator
+
+    Draft202012Validator.check_schema(json.loads(text()))
+
+
+@pytest.mark.parametrize(("name", "written"), [(name, one) for name, all_ in GOOD.items() for one in all_])
+def test_both_accept(name: str, written: str) -> None:
+    assert list(validator_for(model(name)).iter_errors(tree(written))) == []
+    if "${{" not in written:
+        assert accepted(model(name), tree(written))
+
+
+@pytest.mark.parametrize(("name", "written"), [(name, one) for name, all_ in BAD.items() for one in all_])
+def test_both_refuse(name: str, written: str) -> None:
+    assert not accepted(model(name), tree(written))
+    assert list(validator_for(model(name)).iter_errors(tree(written)))
+
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 10**6),
+    st.sampled_from(
+        "8 8.. ..32 8..32 20GB 20GB.. 1.5TB 6h 2d 10m30s 90 us jp-13 auto spot all first H100 ubuntu a/b:1 0755 755 "
+        "1_000 22:22 500Mbps root /root started 30% true - x".split()
+    ),
+    st.sampled_from(["", " ", "${{ x", "a b", "é", "a\nb"]),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2),
+        st.dictionaries(st.sampled_from("name port A 1a".split()), inner, max_size=2),
+    ),
+    max_leaves=4,
+)
+
+
+@given(data=st.data())
+def test_what_pydantic_accepts_the_schema_accepts(data: st.DataObject) -> None:
+    """The schema must never call a good manifest wrong: editors believe it."""
+    name = data.draw(st.sampled_from(sorted(GOOD)))
+    block = model(name)
+    value = dict(tree(data.draw(st.sampled_from([one for one in GOOD[name] if "${{" not in one]))))
+    key = data.draw(st.sampled_from(sorted(field.alias or key for key, field in block.model_fields.items())))
+    value[key] = data.draw(VALUES)
+    if accepted(block, value):
+        assert list(validator_for(block).iter_errors(value)) == []
+
+
+def test_good_cases_are_good_for_the_schema() -> None:
+    validator = document_validator()
+    checked = 0
+    for case in cases():
+        if not any(" error " in said for said in case.expect):
+            assert list(validator.iter_errors(tree(case.manifest))) == [], case.name
+            checked += 1
+    assert checked >= 4
+
+
+def test_misshapen_cases_are_bad_for_the_schema() -> None:
+    validator = document_validator()
+    for case in cases():
+        codes = {said.split()[2] for said in case.expect}
+        if codes & {"unknown-key", "missing-key"} and not case.name.startswith("checks"):
+            root = tree(case.manifest)
+            assert isinstance(root, Map)
+            assert list(validator.iter_errors(root)), case.name
+
+
+def test_editors_are_told_what_fields_are_for() -> None:
+    fleet = schema()["$defs"]["FleetBlock"]["properties"]
+    assert fleet["ttl"]["description"]
+    assert all("default" not in prop for prop in fleet.values())

@@ -1,0 +1,115 @@
+"""The server as a process, over real sockets."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+KEYED = {"X-API-KEY": "sk_sim_local"}
+
+
+@contextmanager
+def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`python -m lium_plan.sim`, without machines; yields the process and the base URL."""
+    command = [sys.executable, "-m", "lium_plan.sim", "--no-machines", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        first, second = process.stdout.readline(), process.stdout.readline()
+        assert first.startswith("LIUM_BASE_URL=http://127.0.0.1:"), (first, process.poll())
+        assert second == "LIUM_API_KEY=sk_sim_local\n"
+        yield process, first.removeprefix("LIUM_BASE_URL=").strip()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_it_says_two_lines_answers_and_ends_with_0_on_sigterm() -> None:
+    with serving("--nodes", "5", "--balance", "12.5") as (process, base):
+        assert base.endswith("/api")
+        with httpx.Client(base_url=base, headers=KEYED) as client:
+            assert client.get("/users/me").json()["balance"] == 12.5
+            assert len(client.get("/executors").json()) == 5
+            assert client.get("/version").headers["X-Request-Id"]
+            assert len(client.get("/version").headers.get_list("Date")) == 1
+            redirect = client.get("/docker-credentials")
+            assert redirect.status_code == 307
+            assert client.get(redirect.headers["location"]).json() == []
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, out) == (0, "")
+        assert "5 nodes" in err
+        assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("where", "volumes"), [("before", 0), ("after", 1)])
+def test_a_lost_reply_really_drops_the_connection(where: str, volumes: int) -> None:
+    with serving("--nodes", "2") as (process, base), httpx.Client(base_url=base, headers=KEYED) as client:
+        control = base.removesuffix("/api") + "/_sim"
+        fault = {"match": {"method": "POST", "path": "/volumes"}, "effect": {"do": "lose_reply", "where": where}}
+        assert client.post(f"{control}/faults", json=fault).status_code == 200
+        with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
+            client.post("/volumes", json={"name": "v"})
+        assert len(client.get("/volumes").json()) == volumes
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=20)
+        assert "Traceback" not in err
+
+
+def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
+    world = str(tmp_path / "world.jsonl")
+    with serving("--nodes", "3", "--world", world) as (process, base):
+        httpx.post(f"{base}/volumes", json={"name": "kept"}, headers=KEYED).raise_for_status()
+        process.kill()
+        process.wait()
+    with serving("--nodes", "7", "--world", world) as (_, base):
+        assert [row["name"] for row in httpx.get(f"{base}/volumes", headers=KEYED).json()] == ["kept"]
+        assert len(httpx.get(f"{base}/executors").json()) == 3
+
+
+def test_scenario_and_feed_files(tmp_path: Path) -> None:
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text("- effect: {do: answer, status: 503}\n  match: {path: /volumes, times: null}\n")
+    feed = tmp_path / "feed.json"
+    row = {"id": "ebdfdbe2-875a-4caa-8eea-1ab5c2a763e1", "gpu_model": "L4", "gpu_count": 2, "price_per_gpu_hour": 0.2}
+    feed.write_text(json.dumps({"nodes": [row]}))
+    with serving("--scenario", str(scenario), "--feed", str(feed)) as (_, base):
+        for _ in range(2):
+            assert httpx.get(f"{base}/volumes", headers=KEYED).status_code == 503
+        (node,) = httpx.get(f"{base}/public/v1/nodes").json()["nodes"]
+        assert (node["id"], node["gpu_model"], node["price_per_gpu_hour"]) == (row["id"], "L4", 0.2)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--feed", "/nowhere/feed.json"), "/nowhere/feed.json: No such file"),
+        (("--scenario", "/nowhere/s.yaml"), "/nowhere/s.yaml: No such file"),
+        (("--host", "203.0.113.1"), "cannot listen on 203.0.113.1:0"),
+    ],
+)
+def test_options_that_can_not_be_met(options: tuple[str, ...], complaint: str) -> None:
+    command = [sys.executable, "-m", "lium_plan.sim", "--no-machines", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_taken_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "lium_plan.sim", "--no-machines", "--port", str(port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        assert done.returncode == 1
+        assert f"cannot listen on 127.0.0.1:{port}" in done.stderr

@@ -1,0 +1,202 @@
+"""Detached commands, in every kind of shell; the scripts are the same over SSH, which the last tests use."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from ssh_servers import Server, asyncssh_server, session_on
+from ssh_shells import LocalSession, Shell
+
+from lium_plan.ssh import detached
+from lium_plan.ssh.detached import DetachedCommand, Ending, Probe, TaskState
+from lium_plan.ssh.errors import SshError
+from lium_plan.ssh.protocol import Session
+
+TASK = ".lium-plan/tasks/a b"
+
+
+def _session(shell: Shell) -> LocalSession:
+    return shell.session(environment={"LIUM_SIM_CONFINED": "1"})
+
+
+async def _finished(session: Session, task_dir: str = TASK) -> tuple[Probe, bytes]:
+    out = bytearray()
+    reached = await detached.follow_log(session, task_dir, on_output=out.extend, timeout_s=30)
+    assert reached == len(out)
+    return await detached.probe(session, task_dir, timeout_s=10), bytes(out)
+
+
+def test_a_command_lives_without_its_caller_and_leaves_its_status(shell: Shell) -> None:
+    command = DetachedCommand(
+        ['echo "$TOKEN"; pwd', "cat", "while [ ! -e go ]; do sleep 0.05; done", "echo err >&2; exit 3"],
+        env={"TOKEN": "it's\n$HOME"},
+    )
+
+    async def scenario() -> None:
+        session = _session(shell)
+        assert await detached.probe(session, TASK, timeout_s=10) == Probe(TaskState.NEVER_STARTED)
+        assert await detached.start(session, command, TASK, timeout_s=10)
+        assert (await detached.probe(session, TASK, timeout_s=10)).state is TaskState.RUNNING
+        (shell.home / "go").touch()
+        expected = f"it's\n$HOME\n{shell.home}\nerr\n".encode()
+        assert await _finished(session) == (
+            Probe(TaskState.EXITED, 3, Ending.BY_ITSELF, len(expected)),
+            expected,
+        )
+
+    asyncio.run(scenario())
+
+
+def test_it_starts_once_however_often_it_is_sent(shell: Shell) -> None:
+    command = DetachedCommand(["echo ran >>runs"])
+
+    async def scenario() -> None:
+        sent = [detached.start(_session(shell), command, TASK, timeout_s=20) for _ in range(4)]
+        assert sorted(await asyncio.gather(*sent)) == [False, False, False, True]
+        probe, _ = await _finished(_session(shell))
+        assert probe.exit_status == 0
+        assert not await detached.start(_session(shell), command, TASK, timeout_s=10)
+        assert (shell.home / "runs").read_text() == "ran\n"
+
+    asyncio.run(scenario())
+
+
+def test_stop_ends_the_whole_group_and_is_recorded(shell: Shell) -> None:
+    command = DetachedCommand(["trap 'echo bye; exit 9' TERM", "echo on; sleep 300 & wait"])
+
+    async def scenario() -> None:
+        session = _session(shell)
+        assert await detached.stop(session, TASK, timeout_s=30) == Probe(TaskState.NEVER_STARTED)
+        await detached.start(session, command, TASK, timeout_s=10)
+        await _until_log(session, 3)
+        stopped = await detached.stop(session, TASK, timeout_s=30)
+        assert stopped == Probe(TaskState.EXITED, 9, Ending.STOPPED, len("on\nbye\n"))
+        assert await detached.stop(session, TASK, timeout_s=30) == stopped
+
+    asyncio.run(scenario())
+
+
+async def _until_log(session: Session, size: int) -> None:
+    async with asyncio.timeout(10):
+        while (await detached.probe(session, TASK, timeout_s=10)).log_bytes < size:
+            pass
+
+
+def test_the_longest_duration_is_kept_without_anybody_connected(shell: Shell) -> None:
+    command = DetachedCommand(["echo on; sleep 300"], max_duration_s=0.5)
+
+    async def scenario() -> None:
+        session = _session(shell)
+        await detached.start(session, command, TASK, timeout_s=10)
+        probe, log = await _finished(session)
+        assert (probe.state, probe.ending, log) == (TaskState.EXITED, Ending.TIMED_OUT, b"on\n")
+        assert probe.exit_status not in (0, None)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("how", ["killed", "rebooted", "claimed-only"])
+def test_what_ended_without_a_status_is_lost_and_never_done(dash: Shell, how: str) -> None:
+    async def scenario() -> None:
+        session = _session(dash)
+        await detached.start(session, DetachedCommand(["sleep 300"]), TASK, timeout_s=10)
+        directory = dash.home / TASK
+        async with asyncio.timeout(10):
+            while not (directory / "group").exists():
+                await detached.probe(session, TASK, timeout_s=10)
+        runner, started, boot, leads = (directory / "run").read_text().split()
+        group = int((directory / "group").read_text().split()[0])
+        try:
+            match how:
+                case "killed":
+                    os.kill(int(runner), signal.SIGKILL)
+                case "rebooted":
+                    (directory / "run").write_text(f"{runner} {started} another-{boot} {leads}\n")
+                case _:
+                    (directory / "run").unlink()
+            assert (await detached.probe(session, TASK, timeout_s=10)).state is TaskState.LOST
+            assert not await detached.start(session, DetachedCommand(["true"]), TASK, timeout_s=10)
+            if how == "killed":
+                assert (await detached.stop(session, TASK, timeout_s=30)).state is TaskState.LOST
+        finally:
+            for pid in (group, int(runner)):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+
+    asyncio.run(scenario())
+
+
+def test_a_command_that_cannot_start_says_why_and_is_not_claimed(dash: Shell) -> None:
+    async def scenario() -> None:
+        with pytest.raises(SshError, match="/no/such"):
+            await detached.start(_session(dash), DetachedCommand(["true"], cwd="/no/such"), TASK, timeout_s=10)
+        assert await detached.probe(_session(dash), TASK, timeout_s=10) == Probe(TaskState.NEVER_STARTED)
+        assert await detached.start(_session(dash), DetachedCommand(["true"]), TASK, timeout_s=10)
+        assert (await _finished(_session(dash)))[0].exit_status == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_useless_path_is_the_commands_alone(shell: Shell) -> None:
+    async def scenario() -> None:
+        command = DetachedCommand(["echo $PATH"], env={"PATH": "/nowhere"})
+        await detached.start(_session(shell), command, TASK, timeout_s=10)
+        assert await _finished(_session(shell)) == (
+            Probe(TaskState.EXITED, 0, Ending.BY_ITSELF, 9),
+            b"/nowhere\n",
+        )
+
+    asyncio.run(scenario())
+
+
+def test_secrets_are_in_no_process_list_and_no_file(dash: Shell) -> None:
+    look = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\000' ' ' >seen || :"
+
+    async def scenario() -> None:
+        command = DetachedCommand([look], env={"TOKEN": "canary-5521"})
+        await detached.start(_session(dash), command, TASK, timeout_s=10)
+        assert (await _finished(_session(dash)))[0].exit_status == 0
+
+    asyncio.run(scenario())
+    files = [file for file in dash.home.rglob("*") if file.is_file()]
+    assert dash.home / "seen" in files
+    assert not [file for file in files if b"canary-5521" in file.read_bytes()]
+
+
+def test_a_log_is_followed_from_an_offset(shell: Shell) -> None:
+    async def scenario() -> None:
+        await detached.start(_session(shell), DetachedCommand(["printf 0123456789"]), TASK, timeout_s=10)
+        await _finished(_session(shell))
+        out = bytearray()
+        reached = await detached.follow_log(_session(shell), TASK, offset_bytes=4, on_output=out.extend, timeout_s=10)
+        assert (reached, bytes(out)) == (10, b"456789")
+
+    asyncio.run(scenario())
+
+
+async def _survives_its_connection(server: Server) -> None:
+    async with session_on(server) as session:
+        command = DetachedCommand(["while [ ! -e lp-go ]; do sleep 0.05; done; rm lp-go; exit 6"], cwd=str(server.home))
+        assert await detached.start(session, command, "lp-task", timeout_s=20)
+    async with session_on(server) as session:
+        assert (await detached.probe(session, "lp-task", timeout_s=10)).state is TaskState.RUNNING
+        await session.run(f": >'{server.home}/lp-go'", timeout_s=10)
+        assert (await _finished(session, "lp-task"))[0].exit_status == 6
+
+
+def test_it_outlives_its_connection(tmp_path: Path, key_path: Path) -> None:
+    async def scenario() -> None:
+        async with asyncssh_server(tmp_path, key_path) as server:
+            await _survives_its_connection(server)
+
+    asyncio.run(scenario())
+
+
+def test_it_outlives_its_connection_to_openssh(openssh: Server) -> None:
+    asyncio.run(_survives_its_connection(openssh))

@@ -1,0 +1,208 @@
+"""A run's events: plain lines, JSON lines, the live table, the closing table, the proof."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from view_samples import AT, report
+
+from lium_plan.addresses import parse
+from lium_plan.diagnostics import error
+from lium_plan.engine.events import ActionResult, Event, EventType, ResultKind, RunReport
+from lium_plan.kinds.protocol import Verb
+from lium_plan.views.board import Board, RowState, stage
+from lium_plan.views.events_json import EventStream, event_json
+from lium_plan.views.events_live import live_table
+from lium_plan.views.events_text import event_text, heartbeat_text, outputs_text, report_text
+from lium_plan.views.plan_markdown import report_markdown
+
+GOLDEN = Path(__file__).parent / "golden"
+POD = parse("fleet.a[0]")
+
+
+def event(
+    type: EventType, after_s: float = 0, *, phase: str | None = None, price: str | None = None, verb: Verb | None = None
+) -> Event:
+    return Event(
+        type,
+        AT + timedelta(seconds=after_s),
+        int(after_s),
+        address=POD,
+        verb=verb,
+        phase=phase,
+        price_per_hour_usd=None if price is None else Decimal(price),
+    )
+
+
+CREATION = (
+    event(EventType.PLANNED_CHANGE, 0, price="1.99", verb=Verb.CREATE),
+    event(EventType.APPLY_START, 1, verb=Verb.CREATE),
+    event(EventType.PHASE, 2, phase="renting 1/3"),
+    event(EventType.PHASE, 10, phase="pulling image ~40 s", price="1.80"),
+    event(EventType.PHASE, 11, phase="pulling image ~39 s", price="1.80"),
+    event(EventType.PHASE, 40, phase="ssh: port", price="1.80"),
+    event(EventType.PHASE, 41, phase="ssh: banner", price="1.80"),
+    event(EventType.APPLY_COMPLETE, 46, price="1.80", verb=Verb.CREATE),
+)
+
+
+def lines(events: tuple[Event, ...]) -> str:
+    board = Board()
+    return "".join(event_text(item, board) for item in events if board.take(item))
+
+
+def test_one_line_a_stage() -> None:
+    assert lines(CREATION) == (
+        "10:41:08Z + fleet.a[0]: started\n"
+        "10:41:09Z + fleet.a[0]: renting 1/3\n"
+        "10:41:17Z + fleet.a[0]: pulling image ~40 s\n"
+        "10:41:47Z + fleet.a[0]: ssh\n"
+        "10:41:53Z ✓ fleet.a[0]: created after 45s  $1.80/h\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("phase", "expected"),
+    [("pulling image ~40 s", "pulling image"), ("ssh: banner", "ssh"), ("bootstrap 1/2", "bootstrap 1/2")],
+)
+def test_stage(phase: str, expected: str) -> None:
+    assert stage(phase) == expected
+
+
+def test_failures_skips_and_substitutions_say_why() -> None:
+    board = Board()
+    failed = replace(event(EventType.APPLY_ERRORED), message="no balance\nat all")
+    assert event_text(failed, board) == "10:41:07Z ✗ fleet.a[0]: no balance at all\n"
+    skipped = replace(event(EventType.APPLY_SKIPPED), message="fleet.b[0] failed")
+    assert event_text(skipped, board) == "10:41:07Z · fleet.a[0]: skipped: fleet.b[0] failed\n"
+    other = replace(event(EventType.SUBSTITUTION, price="2"), details={"to_node_id": "n-2"})
+    assert event_text(other, board) == "10:41:07Z ! fleet.a[0]: takes node n-2 at $2.00/h instead\n"
+
+
+def test_dollars_run_from_the_real_price_not_from_the_plan() -> None:
+    board = Board()
+    for item in CREATION[:3]:
+        board.take(item)
+    assert board.spent_usd(AT + timedelta(hours=1)) == 0
+    for item in CREATION[3:]:
+        board.take(item)
+    assert board.spent_usd(AT + timedelta(seconds=10, hours=1)) == Decimal("1.80")
+    assert board.per_hour_usd() == Decimal("1.80")
+
+
+def test_a_destroyed_pod_stops_costing() -> None:
+    board = Board()
+    board.take(event(EventType.APPLY_START, 0, price="3.60", verb=Verb.DESTROY))
+    board.take(event(EventType.APPLY_COMPLETE, 100, verb=Verb.DESTROY))
+    assert board.spent_usd(AT + timedelta(hours=9)) == Decimal("0.1")
+    assert board.per_hour_usd() == 0
+    assert board.count(RowState.DONE) == 1
+
+
+def test_heartbeat() -> None:
+    board = Board()
+    for item in CREATION[:4]:
+        board.take(item)
+    assert heartbeat_text(board, AT + timedelta(seconds=70)) == (
+        "10:42:17Z … 0 of 1 done, 1 working: fleet.a[0] pulling image ~40 s (1m 09s); $1.80/h, $0.0300 so far\n"
+    )
+
+
+def test_live_table_fits_and_shows_what_matters() -> None:
+    board = Board()
+    for number in range(50):
+        address = parse(f"fleet.a[{number}]")
+        board.take(replace(event(EventType.APPLY_START, verb=Verb.CREATE, price="1"), address=address))
+    board.take(replace(event(EventType.APPLY_ERRORED, 3), address=parse("fleet.a[49]")))
+    screen = io.StringIO()
+    Console(file=screen, width=80, height=20).print(live_table(board, AT + timedelta(seconds=36), height=20))
+    shown = screen.getvalue().splitlines()
+    assert len(shown) <= 20
+    assert any("fleet.a[49]" in line and "failed" in line for line in shown)
+    assert "… and 34 more" in screen.getvalue()
+    assert "$50.00/h" in shown[-1]
+    assert "$0.50" in shown[-1]
+
+
+def test_closing_table() -> None:
+    assert report_text(report()) == (GOLDEN / "report.txt").read_text(encoding="utf-8")
+
+
+def test_of_many_good_results_only_the_number_is_shown() -> None:
+    results = tuple(ActionResult(parse(f"fleet.a[{n}]"), Verb.CREATE, ResultKind.DONE, n) for n in range(40))
+    text = report_text(RunReport("r", results, Decimal(40), 40))
+    assert "40 actions" in text
+    assert "fleet.a[" not in text
+
+
+def test_nothing_runs() -> None:
+    assert report_text(RunReport("r", (), Decimal(0), 0)) == "Nothing runs, nothing is billed.\n"
+    assert "still billed" in report_text(RunReport("r", (), Decimal(1), 0))
+
+
+def test_markdown_of_a_run_names_the_exit_code() -> None:
+    assert report_markdown(report()).startswith("### ⚠️ Ended with exit code 8\n")
+
+
+def test_outputs() -> None:
+    rows = {
+        "host": {"value": "203.0.113.4", "sensitive": False, "unknown": False},
+        "all": {"value": ["a", "b"], "sensitive": False, "unknown": False},
+        "token": {"value": None, "sensitive": True, "unknown": False},
+        "later": {"value": None, "sensitive": False, "unknown": True},
+    }
+    assert outputs_text(rows) == (
+        'host  = 203.0.113.4\nall   = ["a", "b"]\ntoken = (sensitive)\nlater = (known after apply)\n'
+    )
+
+
+def test_an_event_as_json_has_only_what_it_has() -> None:
+    row = event_json(replace(CREATION[3], details={"attempt": 2, "hosts": ("a",)}))
+    assert row == {
+        "attempt": 2,
+        "hosts": ["a"],
+        "type": "phase",
+        "at": "2026-09-10T10:41:17Z",
+        "seq": 10,
+        "address": "fleet.a[0]",
+        "phase": "pulling image ~40 s",
+        "price_per_hour_usd": 1.8,
+    }
+    assert json.dumps(row)
+
+
+def test_details_cannot_overwrite_what_every_event_has() -> None:
+    assert event_json(replace(CREATION[0], details={"type": "x", "seq": -1}))["type"] == "planned_change"
+
+
+def test_a_stream_begins_with_version_and_ends_with_the_exit_code() -> None:
+    stream = EventStream()
+    rows = [row for item in CREATION for row in stream.lines(item)]
+    rows += stream.closing(AT, 3, (error("x", "y"),))
+    assert [rows[0]["type"], rows[-2]["type"], rows[-1]["type"]] == ["version", "diagnostic", "change_summary"]
+    assert rows[0]["format_version"] == "1.0"
+    assert rows[-1]["exit_code"] == 3
+    numbers = [row["seq"] for row in rows]
+    assert numbers == sorted(numbers)
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_a_stream_that_has_its_end_gets_no_second_one() -> None:
+    stream = EventStream()
+    stream.lines(Event(EventType.VERSION, AT, 0))
+    stream.lines(Event(EventType.CHANGE_SUMMARY, AT, 1, details={"exit_code": 0}))
+    assert stream.closing(AT, 0) == []
+
+
+def test_a_finding_that_an_event_carried_is_not_told_again() -> None:
+    finding = error("x", "y")
+    stream = EventStream()
+    stream.lines(Event(EventType.DIAGNOSTIC, AT, 1, diagnostic=finding))
+    assert [row["type"] for row in stream.closing(AT, 1, (finding,))] == ["change_summary"]
