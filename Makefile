@@ -39,14 +39,17 @@ $(BIN)/python:
 
 $(RUN): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(BIN)/python -m compileall -q lium_plan
 	@touch $@
 
 $(RUN)-test: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@$(BIN)/python -m compileall -q lium_plan
 	@touch $@ $(RUN)
 
 $(RUN)-lint: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,lint]'
+	@$(BIN)/python -m compileall -q lium_plan
 	@touch $@ $(RUN)-test $(RUN)
 
 clean:

@@ -305,15 +305,11 @@ class Text:
     @property
     def located_references(self) -> tuple[tuple[Reference, int], ...]:
         """Every reference with its offset in the text as written."""
-        return tuple(
-            (node.reference, node.offset) for node in _walk(self.parts) if isinstance(node, _Deferred)
-        )
+        return tuple((node.reference, node.offset) for node in _walk(self.parts) if isinstance(node, _Deferred))
 
     @property
     def uses_member(self) -> bool:
-        return not self.known and any(
-            isinstance(node, _Name) and node.root == "member" for node in _walk(self.parts)
-        )
+        return not self.known and any(isinstance(node, _Name) and node.root == "member" for node in _walk(self.parts))
 
     @property
     def list_valued(self) -> bool:
@@ -324,8 +320,7 @@ class Text:
     def source(self) -> str:
         """For display: known parts as they are, the others as expressions, nothing sensitive."""
         return "".join(
-            part.display() if isinstance(part, _Literal) else f"${{{{ {_written(part)} }}}}"
-            for part in self.parts
+            part.display() if isinstance(part, _Literal) else f"${{{{ {_written(part)} }}}}" for part in self.parts
         )
 
     def reveal(self) -> str:
@@ -386,11 +381,7 @@ def _text(nodes: Iterable[_Node]) -> Text:
     merged: list[_Node] = []
     for node in nodes:
         last = merged[-1] if merged else None
-        if (
-            isinstance(node, _Literal)
-            and isinstance(last, _Literal)
-            and node.sensitive is last.sensitive is False
-        ):
+        if isinstance(node, _Literal) and isinstance(last, _Literal) and node.sensitive is last.sensitive is False:
             merged[-1] = _Literal(render(last.value) + render(node.value))
         else:
             merged.append(node)
@@ -433,9 +424,7 @@ def _dig(value: Json, node: _Name) -> Json:
         elif _is_list(value) and isinstance(value, Sequence) and step.isdigit() and int(step) < len(value):
             value = value[int(step)]
         else:
-            raise ExpressionError(
-                f"{_written(node)}: there is no '{step}' in {node.root}.{node.key}", node.offset
-            )
+            raise ExpressionError(f"{_written(node)}: there is no '{step}' in {node.root}.{node.key}", node.offset)
     return value
 
 
@@ -552,9 +541,7 @@ class _Parser:
 
     def call(self, function: str, offset: int, depth: int) -> _Node:
         if function not in FUNCTIONS:
-            raise ExpressionError(
-                f"unknown function '{function}'{_nearest(function, tuple(FUNCTIONS))}", offset
-            )
+            raise ExpressionError(f"unknown function '{function}'{_nearest(function, tuple(FUNCTIONS))}", offset)
         self.advance()
         arguments: list[_Node] = []
         while not (self.kind == "mark" and self.token == ")"):
@@ -566,9 +553,7 @@ class _Parser:
         if not least <= len(arguments) <= most:
             wanted = str(least) if least == most else f"{least} or more"
             plural = "" if most == 1 else "s"
-            raise ExpressionError(
-                f"{function}() takes {wanted} argument{plural}, not {len(arguments)}", offset
-            )
+            raise ExpressionError(f"{function}() takes {wanted} argument{plural}, not {len(arguments)}", offset)
         node = _Call(function, tuple(arguments), offset)
         _check_types(node)
         return node
@@ -586,9 +571,7 @@ class _Parser:
             return self.volume(key, offset)
         if root == "member":
             if key not in ("name", "index"):
-                raise ExpressionError(
-                    f"unknown name 'member.{key}'; known: member.name, member.index", offset
-                )
+                raise ExpressionError(f"unknown name 'member.{key}'; known: member.name, member.index", offset)
             return _Name(root, key, offset=offset)
         pattern = r"[a-z_][a-z0-9_]*" if root == "var" else r"[A-Za-z_][A-Za-z0-9_]*"
         if not re.fullmatch(pattern, key):

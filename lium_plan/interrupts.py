@@ -24,6 +24,10 @@ class Interrupt:
         self._armed = False
         self._cancel: Callable[[], object] | None = None
 
+    @property
+    def armed(self) -> bool:
+        return self._armed
+
     def arm(self) -> None:
         """From here on a signal must not tear the run down: there may be something to save."""
         self._armed = True
@@ -34,7 +38,8 @@ class Interrupt:
         self.first.set()
         if self.count > 1:
             self.second.set()
-        if not self._armed and self._cancel is not None:
+        if (not self._armed or self.count > 2) and self._cancel is not None:
+            # A third one: whatever should have stopped did not.
             self._cancel()
 
     @contextmanager

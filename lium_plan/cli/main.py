@@ -113,6 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return int(result) if isinstance(result, int) else int(ExitCode.OK)
     except click.UsageError as fault:
+        if isinstance(fault, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+            session.printer.err(f"{fault.format_message()}\n")
+            return int(ExitCode.USAGE)
         session.printer.err(_usage_text(fault))
         return int(ExitCode.USAGE)
     except click.ClickException as fault:

@@ -38,7 +38,10 @@ def perform(session: Session, request: PlanRequest, values: dict[str, Any]) -> E
         return failure.exit_code
     except KeyboardInterrupt:
         performance.progress.close(ExitCode.INTERRUPTED)
-        raise
+        if not performance.armed:
+            raise
+        session.printer.err("\nStopped. What was under way is in the journal; the next apply or destroy settles it.\n")
+        return ExitCode.INTERRUPTED
     except BaseException:
         performance.progress.close(ExitCode.BUG)
         raise
@@ -102,6 +105,11 @@ class Performance:
             self.progress.close(self._refused)
             return self._refused
         return self._decline() if self._declined else self._finish(report)
+
+    @property
+    def armed(self) -> bool:
+        """Whether something may have been changed."""
+        return self._interrupt is not None and self._interrupt.armed
 
     # --- asking --------------------------------------------------------------------------------------------------
 
@@ -186,8 +194,9 @@ class Performance:
 
 def ask(session: Session, question: str) -> str:
     """The answer typed on the terminal; empty at its end. Raises `KeyboardInterrupt` for any signal meanwhile."""
-    session.printer.err(question)
+    # Handlers first: from the question on, a signal is an answer.
     with _interruptible():
+        session.printer.err(question)
         return sys.stdin.readline().strip()
 
 

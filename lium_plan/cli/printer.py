@@ -33,7 +33,11 @@ class Printer:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._dead: set[str] = set()
+        # Asked now: a terminal that is gone no longer says that it was one.
+        self._terminals = {name for name in ("stdout", "stderr") if getattr(sys, name).isatty()}
         self.quiet = False
+        self.logging = False
+        """Log lines go to stderr, which therefore cannot be redrawn."""
         self.on_closed_terminal: Callable[[], None] | None = None
         """Called once when a terminal that we write to is gone."""
         self.set_colours("auto")
@@ -54,7 +58,8 @@ class Printer:
     @property
     def live(self) -> bool:
         """Whether stderr is a terminal on which lines can be redrawn."""
-        return sys.stderr.isatty() and self._environ.get("TERM") != "dumb" and not self.quiet
+        usable = "stderr" in self._terminals and self._environ.get("TERM") != "dumb"
+        return usable and not self.quiet and not self.logging
 
     @property
     def interactive(self) -> bool:
@@ -95,15 +100,13 @@ class Printer:
 
     def _give_up(self, name: str, stream: TextIO) -> None:
         self._dead.add(name)
-        terminal = False
         try:
-            terminal = os.isatty(stream.fileno())
             # The interpreter flushes at exit: what is left in the buffer must go somewhere that takes it.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
         except (OSError, ValueError):
             self._dead.update(("stdout", "stderr"))
-        if terminal and self.on_closed_terminal is not None:
+        if name in self._terminals and self.on_closed_terminal is not None:
             tell, self.on_closed_terminal = self.on_closed_terminal, None
             tell()

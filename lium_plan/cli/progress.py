@@ -140,10 +140,12 @@ class Progress:
 
     def _write(self, documents: Iterable[Document]) -> None:
         for document in documents:
+            # `default`: an event with an odd detail must not end the run that it tells of.
+            line = json.dumps(document, ensure_ascii=False, default=str) + "\n"
             if self._as_json:
-                self._printer.json(document, indent=None)
+                self._printer.out(line)
             if self._into is not None:
-                self._into.write(json.dumps(document, ensure_ascii=False) + "\n")
+                self._into.write(line)
 
     # --- the live table ------------------------------------------------------------------------------------------
 

@@ -52,6 +52,7 @@ class Session:
     def start(self) -> None:
         """Make the global options true: directory, colours, verbosity. Raises `Failure` for a bad `--chdir`."""
         self.printer.quiet = self.options.quiet
+        self.printer.logging = self.options.verbose > 0
         self.printer.set_colours(self.options.color)
         if self.options.chdir is not None and not self._moved:
             try:

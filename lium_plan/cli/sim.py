@@ -10,7 +10,7 @@ import click
 
 from lium_plan.cli.session import Session
 from lium_plan.cli.shared import DURATION, USD, usage
-from lium_plan.cli.verb import json_option, verb
+from lium_plan.cli.verb import Verbs, json_option, verb
 from lium_plan.diagnostics import ExitCode, Failure, error
 
 
@@ -120,7 +120,7 @@ def reset_command(session: Session) -> ExitCode:
     return ExitCode.OK
 
 
-command = click.Group(
+command = Verbs(
     name="sim",
     help="Run a local Lium for any client: real HTTP, real SSH, no account and no money.",
     commands={each.name or "": each for each in (serve_command, stop_command, status_command, reset_command)},

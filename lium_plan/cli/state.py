@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lium_plan.cli.session import Session
-from lium_plan.cli.verb import json_option, verb
+from lium_plan.cli.verb import Verbs, json_option, verb
 from lium_plan.diagnostics import ExitCode, Failure, error
 
 
@@ -54,7 +54,7 @@ def show_command(session: Session, address: str, as_json: bool) -> ExitCode:
     return ExitCode.OK
 
 
-command = click.Group(
+command = Verbs(
     name="state",
     help="Look into the state.",
     commands={"list": list_command, "show": show_command},

@@ -89,6 +89,22 @@ class Verb(click.Command):
         format_options(self, ctx, formatter)
 
 
+class Verbs(click.Group):
+    """A group of verbs; takes the global options too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.extend(global_options())
+
+    def invoke(self, ctx: click.Context) -> Any:
+        take_global_options(ctx)
+        return super().invoke(ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        format_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
 def format_options(command: click.Command, context: click.Context, formatter: click.HelpFormatter) -> None:
     """The command's own options first, the global ones apart."""
     own: list[tuple[str, str]] = []

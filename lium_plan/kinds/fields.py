@@ -181,7 +181,7 @@ NodesField = Annotated[
     _schema(
         {"type": "integer", "minimum": 0, "maximum": values.MAX_NODES},
         {"type": "string", "pattern": r"^[0-9]{1,9}\.\.[0-9]{1,9}$"},
-        {"type": "array", "items": {"type": ["string", "integer"]}},
+        {"type": "array", "items": {"type": ["string", "integer", "boolean"]}},
         description="N, MIN..MAX, or a list of member names",
     ),
 ]

@@ -202,6 +202,8 @@ class Kind(Protocol):
     """Lives on a pod and goes with it without a call (bootstrap, task)."""
     create_first: bool
     """A replacement is created before the old one is deleted."""
+    incidental: bool
+    """Of no use by itself: it goes with the last thing that uses it, also when only that is targeted."""
 
     def inputs(self, spec: Any, comparison: Comparison) -> Mapping[str, Json]:
         """What would be applied, redacted: the tree that is stored in the record and compared."""

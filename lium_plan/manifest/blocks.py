@@ -27,9 +27,7 @@ from lium_plan.kinds.values import VariableType
 _EXACT = rf"(?:(?:volume|template|credential)\.{NAME}|fleet\.{NAME}\[{MEMBER}\])"
 _ANY = rf"(?:{_EXACT}|(?:fleet|task)\.{NAME}|task\.{NAME}\[{MEMBER}\])"
 ExactAddress = Annotated[str, *shaped(_EXACT, "an address such as fleet.trainers[0] or volume.data")]
-GroupAddress = Annotated[
-    str, *shaped(_ANY, "an address such as fleet.trainers, fleet.trainers[0] or volume.data")
-]
+GroupAddress = Annotated[str, *shaped(_ANY, "an address such as fleet.trainers, fleet.trainers[0] or volume.data")]
 
 
 class ValidationBlock(Block):
@@ -59,13 +57,9 @@ class PolicyBlock(Block):
     """Limits of everything in this stack together."""
 
     max_hourly_cost: Money | None = Field(None, description="USD per hour")
-    max_total_cost: Money | None = Field(
-        None, description="USD spent and still possible; every fleet needs a ttl"
-    )
+    max_total_cost: Money | None = Field(None, description="USD spent and still possible; every fleet needs a ttl")
     require_ttl: Flag = False
-    max_destroy: Percentage | None = Field(
-        None, description="Pods deleted, replaced or rebooted by one apply"
-    )
+    max_destroy: Percentage | None = Field(None, description="Pods deleted, replaced or rebooted by one apply")
 
 
 class ImportBlock(Block):

@@ -30,19 +30,13 @@ class Findings:
     manifest: Manifest
     diagnostics: Diagnostics
 
-    def error(
-        self, path: Path, code: str, message: str, *, hint: str | None = None, key: bool = False
-    ) -> None:
+    def error(self, path: Path, code: str, message: str, *, hint: str | None = None, key: bool = False) -> None:
         self._add(path, code, message, hint, key, Severity.ERROR)
 
-    def warn(
-        self, path: Path, code: str, message: str, *, hint: str | None = None, key: bool = False
-    ) -> None:
+    def warn(self, path: Path, code: str, message: str, *, hint: str | None = None, key: bool = False) -> None:
         self._add(path, code, message, hint, key, Severity.WARNING)
 
-    def _add(
-        self, path: Path, code: str, message: str, hint: str | None, key: bool, severity: Severity
-    ) -> None:
+    def _add(self, path: Path, code: str, message: str, hint: str | None, key: bool, severity: Severity) -> None:
         address = self.address(path)
         self.diagnostics.add(
             diagnose(
@@ -73,9 +67,7 @@ class Findings:
             return True
         near = get_close_matches(name, list(declared), 1, 0.5)
         hint = f"did you mean '{near[0]}'?" if near else f"declare it under `{section}:`"
-        self.error(
-            path, "unknown-name", f"no {section.removesuffix('s')} {shown(name)} is declared", hint=hint
-        )
+        self.error(path, "unknown-name", f"no {section.removesuffix('s')} {shown(name)} is declared", hint=hint)
         return False
 
     def check_names(self, section: str, key: str, target: str) -> None:
@@ -114,9 +106,7 @@ def _check_task(findings: Findings, name: str, task: TaskBlock) -> None:
     if not task.commands:
         findings.error((*path, "commands"), "bad-value", "a task needs at least one command")
     if task.on_completion == "destroy-fleet" and task.wait != "completed":
-        message = (
-            "on_completion: destroy-fleet needs `wait: completed`: the end must be seen before the fleet goes"
-        )
+        message = "on_completion: destroy-fleet needs `wait: completed`: the end must be seen before the fleet goes"
         findings.error((*path, "on_completion"), "bad-combination", message)
     fleet = findings.manifest.block("fleets", task.fleet)
     if fleet is None:
@@ -140,9 +130,7 @@ def _check_members(findings: Findings, path: Path, task: TaskBlock, fleet: Fleet
     for index, member in enumerate(task.members):
         if not fleet.nodes.has(member):
             message = f"fleet.{task.fleet} has no member {shown(member)}"
-            findings.error(
-                (*path, "members", index), "unknown-member", message, hint=describe(fleet.nodes.members())
-            )
+            findings.error((*path, "members", index), "unknown-member", message, hint=describe(fleet.nodes.members()))
 
 
 def describe(members: Sequence[str]) -> str:

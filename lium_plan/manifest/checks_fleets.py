@@ -62,9 +62,7 @@ def _check_volume(findings: Findings, path: Path, fleet: FleetBlock, users: dict
         return  # reported where names are checked
     name = str(path[1])
     if fleet.nodes.maximum > 1:
-        message = (
-            f"volume.{fleet.volume} can be on one pod at a time, and this fleet has {fleet.nodes.maximum}"
-        )
+        message = f"volume.{fleet.volume} can be on one pod at a time, and this fleet has {fleet.nodes.maximum}"
         findings.error(at, "volume-shared", message, hint="give each pod a fleet and a volume of its own")
     elif fleet.volume in users:
         message = f"volume.{fleet.volume} can be on one pod at a time, and fleet.{users[fleet.volume]} has it"

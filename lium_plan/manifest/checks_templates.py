@@ -37,9 +37,7 @@ def check_templates(findings: Findings) -> None:
         _check_environment(findings, path, template)
         _check_start(findings, path, template)
         mount = template.local_volume
-        if mount is not None and any(
-            mount == place or mount.startswith(place + "/") for place in DROPPED_MOUNTS
-        ):
+        if mount is not None and any(mount == place or mount.startswith(place + "/") for place in DROPPED_MOUNTS):
             message = f"local_volume {mount}: the server drops paths with {', '.join(DROPPED_MOUNTS)}"
             findings.error((*path, "local_volume"), "bad-value", message, hint="use /root or /workspace")
 
@@ -47,9 +45,7 @@ def check_templates(findings: Findings) -> None:
 def _check_foreign(findings: Findings, path: Path, identity: str | None, written: set[str]) -> bool:
     """Somebody else's things are used as they are. Whether this is one."""
     if identity is not None and written:
-        message = (
-            f"`id` names somebody else's, which isn't managed here: {', '.join(sorted(written))} can't be set"
-        )
+        message = f"`id` names somebody else's, which isn't managed here: {', '.join(sorted(written))} can't be set"
         findings.error((*path, "id"), "bad-combination", message)
     return identity is not None
 
@@ -73,9 +69,7 @@ def _check_environment(findings: Findings, path: Path, template: TemplateBlock) 
         at = (*path, "env", key)
         if key in DROPPED_ENVIRONMENT:
             message = f"the server drops {key} from a template's environment"
-            findings.warn(
-                at, "env-dropped", message, key=True, hint="set it in the bootstrap's or the task's `env:`"
-            )
+            findings.warn(at, "env-dropped", message, key=True, hint="set it in the bootstrap's or the task's `env:`")
         elif text.known and not text.reveal():
             findings.warn(at, "env-dropped", f"the server drops {key}, as it is empty", key=True)
 

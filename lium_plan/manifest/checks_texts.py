@@ -38,13 +38,9 @@ def check_texts(findings: Findings, texts: Sequence[tuple[Path, Text]]) -> None:
 
 def _check_text(findings: Findings, path: Path, text: Text) -> None:
     if text.sensitive and not any(place in path[2:] for place in _SECRET_PLACES):
-        what = (
-            "outputs" if path[0] == "outputs" else str(next(s for s in reversed(path) if isinstance(s, str)))
-        )
+        what = "outputs" if path[0] == "outputs" else str(next(s for s in reversed(path) if isinstance(s, str)))
         message = f"{text.source}: a sensitive value can't stand in {what}"
-        findings.error(
-            path, "sensitive-value", message, hint="pass it through `env:`, where it is kept out of sight"
-        )
+        findings.error(path, "sensitive-value", message, hint="pass it through `env:`, where it is kept out of sight")
     if text.uses_member and path[0] not in _MEMBER_SECTIONS:
         message = "member.name and member.index mean something only in a fleet's bootstrap and in tasks"
         findings.error(path, "bad-expression", message)

@@ -81,9 +81,7 @@ def _add(resources: dict[Address, Resource], resource: Resource, diagnostics: Di
     if known is resource or known.spec == resource.spec:
         return
     message = f"{resource.address} is declared twice with different meaning; first at {known.position}"
-    diagnostics.add(
-        error("duplicate-address", message, address=str(resource.address), position=resource.position)
-    )
+    diagnostics.add(error("duplicate-address", message, address=str(resource.address), position=resource.position))
 
 
 def _fleet(manifest: Manifest, name: str, block: Any) -> Fleet:
@@ -142,11 +140,7 @@ class ManifestScope:
                 return known
             if not real.is_file():
                 what = (
-                    "is a directory"
-                    if real.is_dir()
-                    else "is no ordinary file"
-                    if real.exists()
-                    else "does not exist"
+                    "is a directory" if real.is_dir() else "is no ordinary file" if real.exists() else "does not exist"
                 )
                 self._file_fault(f"{shown(path)} {what}", at)
                 return None
@@ -168,9 +162,7 @@ class ManifestScope:
 
     def _parse_file(self, file: LoadedFile, at: Position | None) -> Text | None:
         if file.size > MAX_FILE_BYTES:
-            self._file_fault(
-                f"{file.path.name} is too big to be a template (over {MAX_FILE_BYTES // 2**20} MiB)", at
-            )
+            self._file_fault(f"{file.path.name} is too big to be a template (over {MAX_FILE_BYTES // 2**20} MiB)", at)
             return None
         try:
             content = file.path.read_bytes().decode("utf-8")
@@ -178,9 +170,7 @@ class ManifestScope:
             self._file_fault(f"{file.path.name} is not UTF-8 text, so it can't be a template", at)
             return None
         try:
-            text = self.manifest.inputs.resolve_in(
-                parse(content), file.path.parent, sensitive_environment=True
-            )
+            text = self.manifest.inputs.resolve_in(parse(content), file.path.parent, sensitive_environment=True)
         except ExpressionError as fault:
             line = content.count("\n", 0, fault.offset) + 1
             self._file_fault(f"{file.path.name}, line {line}: {fault}", at)
@@ -194,9 +184,7 @@ class ManifestScope:
         return text
 
     def _file_fault(self, message: str, at: Position | None) -> None:
-        self.report(
-            error("unreadable-file", message, position=at, hint="paths are relative to the manifest's file")
-        )
+        self.report(error("unreadable-file", message, position=at, hint="paths are relative to the manifest's file"))
 
     def _directory(self, at: Position | None) -> Path:
         """Of the file that names a path; several files of one manifest may lie in several directories."""

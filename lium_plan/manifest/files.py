@@ -45,17 +45,13 @@ def discover(
         elif path.exists():
             found.setdefault(path.resolve(), Found(path, name, path.resolve().parent))
         else:
-            diagnostics.add(
-                error("no-manifest", f"{shown(name)} does not exist", position=Position(name, 1, 1))
-            )
+            diagnostics.add(error("no-manifest", f"{shown(name)} does not exist", position=Position(name, 1, 1)))
     return tuple(found.values())
 
 
 def _in_directory(path: Path, name: str, values: set[Path], diagnostics: Diagnostics) -> tuple[str, ...]:
     try:
-        names = sorted(
-            entry.name for entry in os.scandir(path) if not entry.name.startswith(".") and entry.is_file()
-        )
+        names = sorted(entry.name for entry in os.scandir(path) if not entry.name.startswith(".") and entry.is_file())
     except OSError as fault:
         diagnostics.add(error("unreadable-file", f"can't list {name}: {fault.strerror}"))
         return ()
@@ -112,9 +108,7 @@ class _Reader:
         written = root[INCLUDE]
         document, _, at = root.places[INCLUDE]
         if not isinstance(written, Seq):
-            self.diagnostics.add(
-                document.error("wrong-type", "include takes a list of paths: [base.yaml]", at)
-            )
+            self.diagnostics.add(document.error("wrong-type", "include takes a list of paths: [base.yaml]", at))
             return
         for index, item in enumerate(written):
             place = written.places[index][1]
@@ -127,9 +121,7 @@ class _Reader:
                 message = f"{shown(item)} lies outside of the root directory {file.root.name or file.root}"
                 self.diagnostics.add(document.error("bad-include", message, place))
             elif real in chain:
-                message = f"{shown(item)} includes itself" + (
-                    " through this file" if real != chain[-1] else ""
-                )
+                message = f"{shown(item)} includes itself" + (" through this file" if real != chain[-1] else "")
                 self.diagnostics.add(document.error("bad-include", message, place))
             elif not real.is_file():
                 message = f"{shown(item)} " + ("is no ordinary file" if real.exists() else "does not exist")
@@ -189,6 +181,4 @@ def _report_twice(
     diagnostics: Diagnostics,
 ) -> None:
     where = first[0].position(first[1])
-    diagnostics.add(
-        second[0].error("duplicate-name", f"'{what}' is defined twice; first at {where}", second[1])
-    )
+    diagnostics.add(second[0].error("duplicate-name", f"'{what}' is defined twice; first at {where}", second[1]))

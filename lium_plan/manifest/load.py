@@ -70,9 +70,7 @@ class _Loading:
         if written is None:
             if not diagnostics.errors:
                 names = ", ".join(document.name for document in documents)
-                diagnostics.add(
-                    error("empty-manifest", f"nothing is written in {names}", hint="`lium-plan init`")
-                )
+                diagnostics.add(error("empty-manifest", f"nothing is written in {names}", hint="`lium-plan init`"))
             diagnostics.raise_errors()
             raise AssertionError("unreachable: no tree and no error")
         _check_keys(written, diagnostics)
@@ -89,9 +87,7 @@ class _Loading:
         from lium_plan.manifest.shapes import Shaper
 
         shaper = Shaper(written, filled, filler.broken, diagnostics)
-        manifest = _shaped(
-            shaper, inputs, found[0].root, {document.name: document.path for document in documents}
-        )
+        manifest = _shaped(shaper, inputs, found[0].root, {document.name: document.path for document in documents})
         from lium_plan.manifest.checks import check
 
         check(manifest, filler.texts, diagnostics)
@@ -142,9 +138,7 @@ def _check_keys(written: Map, diagnostics: Diagnostics) -> None:
             continue
         near = get_close_matches(key, known, 1, 0.6)
         hint = _home_of(key) or (f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(known)}")
-        diagnostics.add(
-            diagnose(written, (key,), "unknown-key", f"unknown key {shown(key)}", key=True, hint=hint)
-        )
+        diagnostics.add(diagnose(written, (key,), "unknown-key", f"unknown key {shown(key)}", key=True, hint=hint))
     version = written.get("version", 1)
     if isinstance(version, bool) or version != 1 or not isinstance(version, int):
         message = f"version {shown(version)} of the manifest is not known to this lium-plan"
@@ -165,18 +159,14 @@ def _project(written: Map, diagnostics: Diagnostics) -> str:
         hint = "its name marks everything on the account: `project: my-project`"
         diagnostics.add(diagnose(written, ("project",), "missing-key", "'project' is missing", hint=hint))
     elif not isinstance(project, str) or not _NAME.fullmatch(project):
-        message = (
-            f"project: expected a-z, 0-9 and -, beginning with a letter, at most 32; found {shown(project)}"
-        )
+        message = f"project: expected a-z, 0-9 and -, beginning with a letter, at most 32; found {shown(project)}"
         diagnostics.add(diagnose(written, ("project",), "bad-value", message))
     else:
         return project
     return "unknown"
 
 
-def _section(
-    written: Map, key: str, pattern: re.Pattern[str], diagnostics: Diagnostics
-) -> Mapping[str, object]:
+def _section(written: Map, key: str, pattern: re.Pattern[str], diagnostics: Diagnostics) -> Mapping[str, object]:
     """The entries of a section whose names are right; the others are reported."""
     section = written.get(key)
     if section is None:

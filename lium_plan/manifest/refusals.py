@@ -11,9 +11,7 @@ _CLUSTERS = (
     "multi-node clusters on one fabric are not in version 1 of the manifest yet; "
     "a fleet's pods find each other by address"
 )
-_BACKUPS = (
-    "backup schedules are not in version 1 of the manifest yet; `backups: true` turns the server's own on"
-)
+_BACKUPS = "backup schedules are not in version 1 of the manifest yet; `backups: true` turns the server's own on"
 _BUILDS = "Dockerfile builds are not in version 1 of the manifest yet; push an image and name it in `image`"
 _ONE_VOLUME = "a pod takes one volume at most: write `volume: NAME`; it is mounted at /mnt"
 _SIZE = "volumes have no size: they grow as they are filled, and what is stored is billed"

@@ -36,9 +36,7 @@ def schema() -> Schema:
     from lium_plan.kinds import registry
     from lium_plan.manifest import blocks
 
-    models: dict[str, type[BaseModel]] = {
-        section.key: section.load_block() for section in registry.sections()
-    }
+    models: dict[str, type[BaseModel]] = {section.key: section.load_block() for section in registry.sections()}
     lists: dict[str, type[BaseModel]] = {
         "imports": blocks.ImportBlock,
         "moved": blocks.MovedBlock,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 B = TypeVar("B", bound=BaseModel)
+MAX_ASKED = 200
+"""Entries about which the schema is asked too: it is ten times slower, and nobody reads more at once."""
 _LISTS = ("tuple_type", "list_type")
 _MAPPINGS = ("dict_type", "model_type", "mapping_type", "model_attributes_type", "dataclass_type")
 
@@ -37,6 +40,7 @@ class Shaper:
         self.filled = filled
         self.broken = broken
         self.diagnostics = diagnostics
+        self.asked = 0
 
     def block(self, model: type[B], path: Path, *, address: str | None = None) -> B | None:
         """The entry at `path`; None, and why in the diagnostics, when its shape is wrong."""
@@ -53,9 +57,7 @@ class Shaper:
         self.ask_schema(model, path, places, address)
         return None
 
-    def report(
-        self, model: type[BaseModel], path: Path, detail: ErrorDetails, address: str | None
-    ) -> Path | None:
+    def report(self, model: type[BaseModel], path: Path, detail: ErrorDetails, address: str | None) -> Path | None:
         """One of pydantic's findings, in our words. Returns the place that it is about."""
         inside, is_key = _real(value_at(self.filled, path), detail["loc"])
         where = (*path, *inside)
@@ -115,10 +117,11 @@ class Shaper:
     ) -> None:
         self.diagnostics.add(diagnose(self.raw, where, code, message, address=address, key=key, hint=hint))
 
-    def ask_schema(
-        self, model: type[BaseModel], path: Path, told: Sequence[Path], address: str | None
-    ) -> None:
+    def ask_schema(self, model: type[BaseModel], path: Path, told: Sequence[Path], address: str | None) -> None:
         """What the schema finds where pydantic said nothing."""
+        if self.asked >= MAX_ASKED:
+            return
+        self.asked += 1
         from lium_plan.manifest.schema import validator_for
 
         raw: Any = value_at(self.raw, path)
@@ -157,6 +160,7 @@ def _written_part(root: object, path: Path) -> Path:
 # --- guesses ---------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=128)
 def keys_of(model: type[BaseModel]) -> Mapping[str, type[BaseModel] | None]:
     """The keys that may be written in a block, with the block behind each."""
     return {
@@ -180,6 +184,7 @@ def _model_at(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseMod
     return found
 
 
+@lru_cache(maxsize=1024)
 def guess(key: str, owner: type[BaseModel], top: type[BaseModel]) -> str | None:
     """What a key that doesn't exist was meant to be: a misspelling, or one that belongs a level off."""
     for where, keys in _levels(top, ()):
@@ -190,9 +195,7 @@ def guess(key: str, owner: type[BaseModel], top: type[BaseModel]) -> str | None:
     near = get_close_matches(key, list(keys_of(owner)), 1, 0.6)
     if not near:
         squeezed = {name.replace("_", ""): name for name in keys_of(owner)}
-        near = [
-            squeezed[found] for found in get_close_matches(key.replace("-", "").lower(), squeezed, 1, 0.7)
-        ]
+        near = [squeezed[found] for found in get_close_matches(key.replace("-", "").lower(), squeezed, 1, 0.7)]
     if near:
         return f"did you mean '{near[0]}'?"
     for where, keys in _levels(top, ()):
@@ -202,9 +205,7 @@ def guess(key: str, owner: type[BaseModel], top: type[BaseModel]) -> str | None:
     return f"known here: {', '.join(keys_of(owner))}"
 
 
-def _levels(
-    model: type[BaseModel], path: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+def _levels(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
     keys = keys_of(model)
     yield path, keys
     for name, inner in keys.items():

@@ -83,9 +83,7 @@ def read_bytes(path: Path, name: str, diagnostics: Diagnostics, *, limit: int = 
     return data
 
 
-def parse(
-    data: bytes, path: Path, name: str, diagnostics: Diagnostics, *, private: bool = False
-) -> Document | None:
+def parse(data: bytes, path: Path, name: str, diagnostics: Diagnostics, *, private: bool = False) -> Document | None:
     text = _decode(data, path, name, diagnostics)
     if text is None:
         return None
@@ -260,9 +258,7 @@ class _Composer:
 
     def check_tag(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
         if event.tag is not None:
-            self.report(
-                "yaml-tag", f"the tag {shown(event.tag)} means nothing here", _at(event), hint="remove it"
-            )
+            self.report("yaml-tag", f"the tag {shown(event.tag)} means nothing here", _at(event), hint="remove it")
 
     def alias(self, event: yaml.AliasEvent, depth: int) -> tuple[object, int, int]:
         name = event.anchor
@@ -328,14 +324,10 @@ class _Composer:
             self.anchors[event.anchor] = key
         plain = bool(event.implicit[0])
         if plain and key in ("", "~", "null"):
-            self.report(
-                "bad-key", f"the key {shown(key)} is YAML's null", _at(event), hint="put it in quotes"
-            )
+            self.report("bad-key", f"the key {shown(key)} is YAML's null", _at(event), hint="put it in quotes")
             return None, False
         if not key.isprintable() or _ZERO_WIDTH.search(key):
-            self.report(
-                "bad-character", f"the key {shown(key)} has characters that can't be seen", _at(event)
-            )
+            self.report("bad-character", f"the key {shown(key)} has characters that can't be seen", _at(event))
             return None, False
         return key, plain and key == "<<"
 

@@ -107,9 +107,7 @@ class Filler:
     Known values that aren't sensitive take their own type; what is deferred or sensitive becomes a `Text`.
     """
 
-    def __init__(
-        self, resolve: Resolve, diagnostics: Diagnostics, address_of: Callable[[Path], str | None]
-    ) -> None:
+    def __init__(self, resolve: Resolve, diagnostics: Diagnostics, address_of: Callable[[Path], str | None]) -> None:
         self.resolve = resolve
         self.diagnostics = diagnostics
         self.address_of = address_of
@@ -119,9 +117,7 @@ class Filler:
         """What is deferred or sensitive, where it stands first (an alias repeats it unchanged)."""
         self._done: dict[tuple[int, bool], object] = {}
 
-    def fill(
-        self, node: object, path: Path, document: Document, at: Place, *, sensitive: bool = False
-    ) -> object:
+    def fill(self, node: object, path: Path, document: Document, at: Place, *, sensitive: bool = False) -> object:
         if isinstance(node, str):
             return self._scalar(node, path, document, at, sensitive=sensitive) if "${{" in node else node
         if isinstance(node, Map):
@@ -152,9 +148,7 @@ class Filler:
         for key in node:
             if has_expression(key):
                 message = f"an expression can't be part of a key: '{key}'"
-                self.diagnostics.add(
-                    node.places[key][0].error("bad-expression", message, node.places[key][1])
-                )
+                self.diagnostics.add(node.places[key][0].error("bad-expression", message, node.places[key][1]))
         self._done[id(node), sensitive] = result
         return result
 

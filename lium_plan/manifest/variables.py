@@ -77,9 +77,7 @@ def _unknown(name: str, origin: str, declared: Iterable[str]) -> Diagnostic:
     return error("unknown-variable", f"{origin}: no variable {shown(name)} is declared", hint=hint)
 
 
-def _from_file(
-    file: str | Path, declared: Mapping[str, object], diagnostics: Diagnostics
-) -> Mapping[str, _Given]:
+def _from_file(file: str | Path, declared: Mapping[str, object], diagnostics: Diagnostics) -> Mapping[str, _Given]:
     """A var file is a YAML mapping of names to values; its lines may be secrets and are never shown."""
     document = read(Path(file), str(file), diagnostics, private=True)
     if document is None or document.root is None:
@@ -109,9 +107,7 @@ def _evaluate(
         if not block.has_default:
             hint = f"--var {name}=…, a --var-file, or {ENVIRONMENT_PREFIX}{name} in the environment"
             diagnostics.add(
-                diagnose(
-                    root, path, "missing-variable", f"the variable '{name}' has no value", hint=hint, key=True
-                )
+                diagnose(root, path, "missing-variable", f"the variable '{name}' has no value", hint=hint, key=True)
             )
             return None
         given = _Given(block.default, "its default", typed=True)
@@ -210,9 +206,7 @@ def _validate(value: Json, block: VariableBlock) -> None:
     if size is not None and rules.max is not None and size > rules.max:
         raise Fault(f"{shown(value)} is above the maximum {rules.max}")
     if rules.one_of is not None and not any(_same(value, allowed) for allowed in rules.one_of):
-        raise Fault(
-            f"{shown(value)} is none of {', '.join(scalar_text(item) or '?' for item in rules.one_of)}"
-        )
+        raise Fault(f"{shown(value)} is none of {', '.join(scalar_text(item) or '?' for item in rules.one_of)}")
 
 
 def _same(value: Json, allowed: object) -> bool:
@@ -228,9 +222,7 @@ def _compiled(pattern: str) -> re.Pattern[str] | None:
         return None
 
 
-def check_declarations(
-    declared: Mapping[str, VariableBlock | None], root: Map, diagnostics: Diagnostics
-) -> None:
+def check_declarations(declared: Mapping[str, VariableBlock | None], root: Map, diagnostics: Diagnostics) -> None:
     """Regular expressions that are none, and defaults that would have to be computed."""
     for name, block in declared.items():
         if block is None:

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from lium_plan.operations.applying import Approval, apply
     from lium_plan.operations.checking import doctor
     from lium_plan.operations.market import list_offers
-    from lium_plan.operations.planning import Validated, make_plan, validate
+    from lium_plan.operations.planning import make_plan
     from lium_plan.operations.saved import load_plan, save_plan
     from lium_plan.operations.states import events, load_state, outputs
     from lium_plan.operations.status import status
+    from lium_plan.operations.validating import Validated, validate
 
 _HOMES = {
     "Approval": "applying",
@@ -30,8 +31,8 @@ _HOMES = {
     "outputs": "states",
     "save_plan": "saved",
     "status": "status",
-    "Validated": "planning",
-    "validate": "planning",
+    "Validated": "validating",
+    "validate": "validating",
 }
 
 __all__ = [

@@ -21,13 +21,14 @@ from lium_plan.interrupts import Interrupt
 from lium_plan.kinds.protocol import Driver, Json
 from lium_plan.operations.aftermath import finish
 from lium_plan.operations.connecting import connect, open_drivers
-from lium_plan.operations.planning import Planned, load_manifest, unborn_state
+from lium_plan.operations.planning import Planned, unborn_state
 from lium_plan.operations.proving import prove
 from lium_plan.operations.reporting import output_rows, report
 from lium_plan.operations.saved import load_plan, staleness
 from lium_plan.operations.session import Session
 from lium_plan.operations.settling import settle
 from lium_plan.operations.states import open_store
+from lium_plan.operations.validating import load_manifest
 from lium_plan.planning.plan import Plan
 from lium_plan.planning.planner import needs_a_human
 from lium_plan.requests import ApplyRequest, PlanRequest, Sources

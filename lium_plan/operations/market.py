@@ -12,7 +12,7 @@ from lium_plan.kinds.pod.spec import requirement_of as fleet_requirement
 from lium_plan.manifest.expand import expand
 from lium_plan.operations.connecting import api_failures, connect
 from lium_plan.operations.observing import load_feed
-from lium_plan.operations.planning import load_manifest
+from lium_plan.operations.validating import load_manifest
 from lium_plan.planning.exclusions import explain
 from lium_plan.planning.exclusions import summary as why_nothing
 from lium_plan.requests import Sources

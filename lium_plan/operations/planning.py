@@ -1,4 +1,4 @@
-"""Validate and plan: nothing here sends anything but GETs, writes state or takes a lock."""
+"""Plan: nothing here sends anything but GETs, writes state or takes a lock."""
 
 from __future__ import annotations
 
@@ -6,29 +6,20 @@ import os
 import uuid
 from dataclasses import dataclass
 
-from lium_plan.diagnostics import Diagnostic
 from lium_plan.kinds.desired import Desired
 from lium_plan.manifest.expand import expand
-from lium_plan.manifest.load import load
 from lium_plan.manifest.model import Manifest
 from lium_plan.operations.connecting import Connection, api_failures, connect, open_drivers
 from lium_plan.operations.observing import observe
 from lium_plan.operations.states import open_store
+from lium_plan.operations.validating import load_manifest
 from lium_plan.planning.members import completed_fleets, membership
 from lium_plan.planning.observed import Observed
 from lium_plan.planning.plan import Plan
 from lium_plan.planning.planner import make_plan as plan_changes
-from lium_plan.requests import PlanRequest, Sources
+from lium_plan.requests import PlanRequest
 from lium_plan.settings import Settings
 from lium_plan.state.model import State, new_state
-
-
-@dataclass(frozen=True, slots=True)
-class Validated:
-    """A manifest that can be planned; `diagnostics` are warnings."""
-
-    project: str | None
-    diagnostics: tuple[Diagnostic, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +29,6 @@ class Planned:
     plan: Plan
     desired: Desired | None
     observed: Observed
-
-
-def validate(settings: Settings, sources: Sources) -> Validated:
-    """Everything that can be known without the API. Raises `Failure` with all faults."""
-    manifest = load_manifest(settings, sources)
-    desired = expand(manifest, stack=settings.stack)
-    return Validated(manifest.project, desired.diagnostics)
-
-
-def load_manifest(settings: Settings, sources: Sources) -> Manifest:
-    """Raises `Failure` with all faults."""
-    return load(
-        sources.files,
-        stack=settings.stack,
-        variables=sources.variables,
-        var_files=sources.var_files,
-        environ=settings.environ,
-    )
 
 
 async def make_plan(settings: Settings, request: PlanRequest) -> Plan:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from lium_plan.addresses import matches_any
 from lium_plan.diagnostics import Diagnostic, warning
 from lium_plan.kinds.protocol import Presence, Verb
+from lium_plan.kinds.registry import kind
 from lium_plan.planning.decisions import Decision
 from lium_plan.planning.order import Graph
 from lium_plan.planning.situation import Situation
@@ -32,6 +33,7 @@ def select(situation: Situation, made: Mapping[str, Decision], graph: Graph[str]
     if situation.targets:
         chosen = [identity for identity in graph.order if matches_any(situation.targets, made[identity].address)]
         kept = set(chosen) | set(_pulled_in(chosen, made, graph))
+        kept |= _left_without_users(kept, made, graph)
         diagnostics.extend(_say_pulled_in(kept - set(chosen), made, graph, kept))
     if situation.excludes:
         removed = [identity for identity in graph.order if matches_any(situation.excludes, made[identity].address)]
@@ -81,6 +83,18 @@ def _consequences(identity: str, made: Mapping[str, Decision], graph: Graph[str]
             yield after
 
 
+def _left_without_users(kept: set[str], made: Mapping[str, Decision], graph: Graph[str]) -> set[str]:
+    """What exists only for things that all go with the chosen ones: templates, and then their credentials."""
+    found: set[str] = set()
+    for identity in graph.order:
+        decision = made[identity]
+        ends = decision.verb is Verb.DESTROY and not decision.second_half and kind(decision.address.kind).incidental
+        users = graph.before(identity)
+        if ends and users and all(user in kept or user in found for user in users):
+            found.add(identity)
+    return found
+
+
 def _pulled_out(removed: Iterable[str], made: Mapping[str, Decision], graph: Graph[str]) -> set[str]:
     """With `removed`, everything that waits for one of them."""
     return set(removed) | set(graph.all_after(removed))
@@ -100,6 +114,11 @@ def _say_pulled_in(
 ) -> Iterator[Diagnostic]:
     for identity in graph.order:
         if identity not in pulled or made[identity].second_half:
+            continue
+        if kind(made[identity].address.kind).incidental and made[identity].verb is Verb.DESTROY:
+            yield warning(
+                "pulled-in", "included with --target: nothing else uses it", address=str(made[identity].address)
+            )
             continue
         because = next((after for after in graph.after(identity) if after in kept), None)
         because = because or next((before for before in graph.before(identity) if before in kept), None)

@@ -23,6 +23,7 @@ def main() -> int:
     parser.add_argument("--feed", type=Path)
     parser.add_argument("--scenario", type=Path)
     parser.add_argument("--confined", action="store_true")
+    parser.add_argument("--idle-exit", dest="idle_exit_s", type=float, metavar="SECONDS")
     parser.add_argument("--lively", action="store_true")
     parser.add_argument("--no-machines", dest="machines", action="store_false")
     options = ServeOptions(**vars(parser.parse_args()))

@@ -7,7 +7,7 @@ import json
 from starlette.types import Scope
 
 from lium_plan.sim.exchange import Exchange
-from lium_plan.sim.rows import AuditItem
+from lium_plan.sim.records import AuditItem
 from lium_plan.sim.world import World
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}
@@ -23,9 +23,7 @@ _SUBJECTS = {
 }
 
 
-def record_audit(
-    world: World, scope: Scope, exchange: Exchange, *, path: str, status: int, body: bytes
-) -> None:
+def record_audit(world: World, scope: Scope, exchange: Exchange, *, path: str, status: int, body: bytes) -> None:
     """Keep an authenticated change; reads are not audited."""
     parts = path.strip("/").split("/")
     verb, subject = _VERBS.get(scope["method"]), _SUBJECTS.get(parts[0])

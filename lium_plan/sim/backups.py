@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from lium_plan.sim import containers, lifecycle
 from lium_plan.sim.bodies import BackupConfigBody, BackupConfigUpdate
+from lium_plan.sim.records import BackupConfig, Timer, TimerKind, Transfer
 from lium_plan.sim.refusal import Refusal, conflict, invalid, not_found
-from lium_plan.sim.rows import BackupConfig, Json, Pod, PodStatus, Timer, TimerKind, Transfer
+from lium_plan.sim.rows import Json, Pod, PodStatus
 from lium_plan.sim.stamps import naive
 from lium_plan.sim.world import World
 
@@ -48,9 +49,7 @@ def reconfigure(world: World, config: BackupConfig, body: BackupConfigUpdate) ->
     return world.backup_configs.change(config.id, updated_at=world.now, **changes)
 
 
-def begin(
-    world: World, pod: Pod, *, name: str, path: str | None = None, restore_of: str | None = None
-) -> Transfer:
+def begin(world: World, pod: Pod, *, name: str, path: str | None = None, restore_of: str | None = None) -> Transfer:
     """A backup, or a restore of `restore_of` to `path`. Raises Refusal 404, 409 or 422."""
     lifecycle.check_changeable(pod)
     if pod.status is not PodStatus.RUNNING:

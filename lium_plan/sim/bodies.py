@@ -153,9 +153,7 @@ class TemplateUpdate(Body):
         return value
 
 
-VolumeName = Annotated[
-    str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9\-_. ,()!?/]+$")
-]
+VolumeName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9\-_. ,()!?/]+$")]
 
 
 class VolumeBody(Body):

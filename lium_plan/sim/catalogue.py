@@ -104,12 +104,8 @@ class OfficialTemplate:
 
 
 OFFICIAL_TEMPLATES = (
-    OfficialTemplate(
-        "Pytorch (Cuda)", "daturaai/pytorch", "2.6.0-py3.12-cuda12.6.0-devel-ubuntu22.04", "PYTORCH"
-    ),
-    OfficialTemplate(
-        "Pytorch 2.8 (Cuda)", "daturaai/pytorch", "2.8.0-py3.12-cuda12.8.0-devel-ubuntu24.04", "PYTORCH"
-    ),
+    OfficialTemplate("Pytorch (Cuda)", "daturaai/pytorch", "2.6.0-py3.12-cuda12.6.0-devel-ubuntu22.04", "PYTORCH"),
+    OfficialTemplate("Pytorch 2.8 (Cuda)", "daturaai/pytorch", "2.8.0-py3.12-cuda12.8.0-devel-ubuntu24.04", "PYTORCH"),
     OfficialTemplate("Ubuntu 24.04", "daturaai/ubuntu", "24.04-py3.12", "UBUNTU"),
     OfficialTemplate("Docker in Docker", "daturaai/dind", "0.0.1", "DOCKER", docker_in_docker=True),
     OfficialTemplate("Multi-node cluster", "daturaai/lium-cluster", "1.2.0", "PYTORCH"),

@@ -38,7 +38,7 @@ def rent(world: World, caller: Caller, body: ClusterBody, twist: Twist) -> tuple
             world,
             caller,
             node,
-            options.model_copy(update={"pod_name": f"{body.pod_name}-{index}"}),
+            options,
             gpu_count=node.gpu_count,
             twist=twist,
             seat=renting.ClusterSeat(cluster_id, index),

@@ -68,8 +68,8 @@ def forget_volume(world: World, volume_id: str) -> None:
 
 def restart_containers(world: World) -> None:
     """After a reload: ask again for every container that should be up."""
-    for pod in world.pods:
-        if pod.deleted_at is None and pod.container is not ContainerState.NONE:
+    for pod in world.pods.where("alive", True):
+        if pod.container is not ContainerState.NONE:
             if pod.container is ContainerState.UP:
                 pod = world.pods.change(pod.id, ssh_delay_s=0.0)
             start_container(world, pod)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
@@ -18,7 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 from lium_plan.sim import livelihood, misfortune, money
 from lium_plan.sim.accounts import account_named
 from lium_plan.sim.effects import ChangeHostKey, SetSshFault
-from lium_plan.sim.rows import FaultRow, Node, NodeState, Pod, Timer, TimerKind
+from lium_plan.sim.records import FaultRow, Timer, TimerKind
+from lium_plan.sim.rows import Node, NodeState, Pod
 from lium_plan.sim.runtime import SshFault
 from lium_plan.sim.settings import Settings
 from lium_plan.sim.twist import Twist
@@ -76,9 +78,7 @@ class Answer(_Model):
     status: int = Field(ge=100, le=599)
     body: JsonValue = None
     text: str | None = Field(default=None, description="Sent as it is, instead of `body`.")
-    code: str | None = Field(
-        default=None, description="The envelope's code when `body` and `text` are absent."
-    )
+    code: str | None = Field(default=None, description="The envelope's code when `body` and `text` are absent.")
     headers: dict[str, str] = {}
     where: Literal["before", "after"] = "before"
 
@@ -115,9 +115,7 @@ class MovePrice(_Model):
     """At once for new rents, or announced: then it also changes what running pods cost."""
 
     do: Literal["price"]
-    node: str | None = Field(
-        default=None, description='Id, "*" for every node, null: the one in the matched path.'
-    )
+    node: str | None = Field(default=None, description='Id, "*" for every node, null: the one in the matched path.')
     per_gpu_hour_usd: float | None = Field(default=None, gt=0)
     factor: float | None = Field(default=None, gt=0)
     announced_seconds: float | None = Field(default=None, ge=0, description="From now until it takes effect.")
@@ -221,11 +219,16 @@ class Due:
         yield from self.after
 
 
+@lru_cache(maxsize=256)
+def _parsed(spec: str) -> FaultSpec:
+    return FAULT.validate_json(spec)
+
+
 def due(world: World, *, method: str, path: str, account: str | None) -> Due:
     """The faults that this request sets off; counts it for all that it fits."""
     found = Due([], [], Twist())
     for row in world.faults:
-        spec = FAULT.validate_json(row.spec)
+        spec = _parsed(row.spec)
         match = spec.match
         if match is None or not match.fits(method, path, account):
             continue
@@ -280,9 +283,7 @@ def _pods(world: World, wanted: str | None, path: tuple[str, ...]) -> list[Pod]:
     if wanted is None:
         return [pod for pod in map(world.pods.get, path) if pod is not None and pod.deleted_at is None]
     return [
-        pod
-        for pod in world.pods
-        if pod.deleted_at is None and (pod.id == wanted or fnmatch.fnmatchcase(pod.name, wanted))
+        pod for pod in world.pods.where("alive", True) if (pod.id == wanted or fnmatch.fnmatchcase(pod.name, wanted))
     ]
 
 

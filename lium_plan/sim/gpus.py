@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lium_plan.sim import lifecycle, throttle
+from lium_plan.sim.records import Timer, TimerKind
 from lium_plan.sim.refusal import Refusal, conflict, not_found
-from lium_plan.sim.rows import Json, Pod, PodStatus, Timer, TimerKind
+from lium_plan.sim.rows import Json, Pod, PodStatus
 from lium_plan.sim.world import World
 
 RESET_S = 12.0
@@ -23,9 +24,7 @@ def begin_reset(world: World, pod: Pod, indices: Sequence[int] | None) -> str:
     request_id = world.new_id()
     done_at = world.now + world.took(RESET_S)
     chosen = range(pod.gpu_count) if indices is None else indices
-    world.pods.change(
-        pod.id, gpu_reset_id=f"{request_id} {' '.join(map(str, chosen))}", gpu_reset_until=done_at
-    )
+    world.pods.change(pod.id, gpu_reset_id=f"{request_id} {' '.join(map(str, chosen))}", gpu_reset_until=done_at)
     world.schedule(done_at, TimerKind.GPU_RESET_DONE, pod.id)
     return request_id
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lium_plan.sim import backups, faults, gpus, lifecycle, livelihood, misfortune
-from lium_plan.sim.rows import TimerKind
+from lium_plan.sim.records import TimerKind
 from lium_plan.sim.world import Handler
 
 HANDLERS: Mapping[TimerKind, Handler] = {

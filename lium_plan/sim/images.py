@@ -86,9 +86,7 @@ class Fate:
     at: float
 
 
-def creation_fate(
-    *, repository: str, entrypoint: str, command: str, login: tuple[str, str] | None
-) -> Fate | None:
+def creation_fate(*, repository: str, entrypoint: str, command: str, login: tuple[str, str] | None) -> Fate | None:
     """None: the container comes up. `login` is the template's registry credential."""
     name = short_name(repository)
     if name.startswith("limsim/private-") and login != ("demo", "demo"):

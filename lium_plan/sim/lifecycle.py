@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 from lium_plan.sim import containers, money
 from lium_plan.sim.events import record_pod
 from lium_plan.sim.images import creation_fate, slowness
+from lium_plan.sim.records import Timer, TimerKind
 from lium_plan.sim.refusal import Refusal, conflict
-from lium_plan.sim.rows import ContainerState, Pod, PodStatus, Timer, TimerKind
+from lium_plan.sim.rows import ContainerState, Pod, PodStatus
 from lium_plan.sim.runtime import Endpoint
 from lium_plan.sim.twist import Twist
 from lium_plan.sim.world import World
@@ -37,11 +38,7 @@ def begin_creation(world: World, pod: Pod, twist: Twist) -> Pod:
     seconds = settings.create_seconds
     if seconds is None:
         seconds = world.dice.spread(20.0, sigma=0.25, low=12.0, high=50.0)
-    seconds = (
-        twist.create_seconds
-        if twist.create_seconds is not None
-        else seconds * slowness(template.docker_image)
-    )
+    seconds = twist.create_seconds if twist.create_seconds is not None else seconds * slowness(template.docker_image)
     return _begin(world, pod, seconds=seconds, fails=twist.fails)
 
 
@@ -62,9 +59,7 @@ def _begin(world: World, pod: Pod, *, seconds: float, fails: str | None) -> Pod:
     if fate is not None and error is None:
         error, step, at = fate.error, fate.step, fate.at
     ready_at = world.now + world.took(seconds)
-    pod = world.pods.change(
-        pod.id, starts_at=world.now, ready_at=ready_at, fails_with=error, fails_at_step=step
-    )
+    pod = world.pods.change(pod.id, starts_at=world.now, ready_at=ready_at, fails_with=error, fails_at_step=step)
     if error is None:
         world.schedule(ready_at, TimerKind.POD_READY, pod.id, note=str(pod.generation))
     else:
@@ -201,9 +196,7 @@ def remove_row(world: World, pod: Pod) -> None:
         container=ContainerState.NONE,
         jupyter_url=None,
     )
-    record_pod(
-        world, pod, "pod-delete.success", from_status=before, to_status="DELETED", reason=pod.close_reason
-    )
+    record_pod(world, pod, "pod-delete.success", from_status=before, to_status="DELETED", reason=pod.close_reason)
     template = world.templates[pod.template_id]
     if template.one_time_template and template.deleted_at is None:
         money.close(world, template.id)
@@ -211,17 +204,13 @@ def remove_row(world: World, pod: Pod) -> None:
 
 
 def schedule_removal(world: World, pod: Pod, at: datetime, *, follows_boot: bool = False) -> Pod:
-    pod = world.pods.change(
-        pod.id, removal_scheduled_at=at, removal_follows_boot=follows_boot, updated_at=world.now
-    )
+    pod = world.pods.change(pod.id, removal_scheduled_at=at, removal_follows_boot=follows_boot, updated_at=world.now)
     world.schedule(at, TimerKind.POD_REMOVAL, pod.id)
     return pod
 
 
 def cancel_removal(world: World, pod: Pod) -> Pod:
-    return world.pods.change(
-        pod.id, removal_scheduled_at=None, removal_follows_boot=False, updated_at=world.now
-    )
+    return world.pods.change(pod.id, removal_scheduled_at=None, removal_follows_boot=False, updated_at=world.now)
 
 
 def on_removal(world: World, timer: Timer) -> None:

@@ -20,9 +20,7 @@ class Limits:
 
     _calls: dict[tuple[str, str], deque[datetime]] = field(default_factory=dict)
 
-    def wait(
-        self, who: str, what: str, windows: Sequence[Window], *, now: datetime, speed: float
-    ) -> timedelta | None:
+    def wait(self, who: str, what: str, windows: Sequence[Window], *, now: datetime, speed: float) -> timedelta | None:
         """How long until one more call fits; None when it fits now. Counts nothing."""
         calls = self._calls.get((who, what))
         if not calls:

@@ -41,9 +41,7 @@ def until(world: World, seconds: float | None) -> datetime | None:
 
 def note_created(world: World, caller: Caller, kind: str, object_id: str, name: str) -> None:
     key_id = caller.key.id
-    money.open_charge(
-        world, kind=kind, object_id=object_id, name=name, account_id=caller.account.id, key_id=key_id
-    )
+    money.open_charge(world, kind=kind, object_id=object_id, name=name, account_id=caller.account.id, key_id=key_id)
     record(world, caller.account.id, kind, f"{kind}-create.success", key_id=key_id, detail=object_id)
 
 

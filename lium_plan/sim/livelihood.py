@@ -8,12 +8,14 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from lium_plan.sim import lifecycle, market, misfortune, money
-from lium_plan.sim.rows import Node, NodeState, PodStatus, Timer, TimerKind
+from lium_plan.sim.records import Timer, TimerKind
+from lium_plan.sim.rows import Node, NodeState, PodStatus
 from lium_plan.sim.settings import Market
 from lium_plan.sim.twist import Twist
 from lium_plan.sim.world import World
 
 TICK_S = 20.0
+"""Not divided by the speed: other people keep their own pace."""
 NEVER_SSH_SHARE = 0.016
 """Share of pods that never show a banner (contract §7.5)."""
 RECLAIM_PER_HOUR = 0.04
@@ -46,7 +48,7 @@ def temper(world: World, node: Node, twist: Twist) -> Twist:
 def begin(world: World) -> None:
     """Let the market live, if it is to; nothing happens when it already does."""
     if world.settings.market is Market.LIVELY and all(timer.kind is not TimerKind.MARKET for timer in world.timers):
-        world.schedule(world.now + world.took(TICK_S), TimerKind.MARKET, "market")
+        world.schedule(world.now + timedelta(seconds=TICK_S), TimerKind.MARKET, "market")
 
 
 def on_market(world: World, timer: Timer) -> None:
@@ -89,8 +91,8 @@ def _stumble(world: World, node_id: str) -> None:
 
 def _trouble(world: World) -> None:
     share = TICK_S / 3600
-    for pod in world.pods:
-        if pod.deleted_at is not None or pod.status is not PodStatus.RUNNING:
+    for pod in world.pods.where("alive", True):
+        if pod.status is not PodStatus.RUNNING:
             continue
         if world.nodes[pod.node_id].tier == "spot" and world.dice.chance(RECLAIM_PER_HOUR * share):
             misfortune.reclaim(world, pod)

@@ -57,12 +57,20 @@ class Machines:
 
     def start(self) -> None:
         self._timekeeper = asyncio.create_task(self._keep_time(), name="lium-sim-time")
+        self._timekeeper.add_done_callback(self._on_end)
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        """Time stands still after a bug: say so at once, `close` raises it."""
+        if not task.cancelled() and task.exception() is not None:
+            self._say(f"the world's time has stopped: {task.exception()!r}")
 
     async def close(self) -> None:
         tasks = [task for task in (self._timekeeper, *self._queues.values()) if task is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
 
     def kick(self) -> None:
         """Take up the effects that have piled up, and look at the next due moment anew."""

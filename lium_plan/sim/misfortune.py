@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from lium_plan.sim import containers, lifecycle, money
 from lium_plan.sim.events import record_pod
-from lium_plan.sim.rows import ContainerState, Pod, PodStatus, Timer, TimerKind
+from lium_plan.sim.records import Timer, TimerKind
+from lium_plan.sim.rows import ContainerState, Pod, PodStatus
 from lium_plan.sim.world import World
 
 

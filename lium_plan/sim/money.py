@@ -10,8 +10,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+from lium_plan.sim.records import BudgetRefusal
 from lium_plan.sim.refusal import Refusal
-from lium_plan.sim.rows import ApiKey, BudgetRefusal, Charge, Pod
+from lium_plan.sim.rows import ApiKey, Charge, Pod
 from lium_plan.sim.world import World
 
 FLOOR_HOURS = Decimal("0.25")

@@ -105,9 +105,7 @@ def delete_credential(world: World, caller: Caller, credential: Credential, twis
     for template in world.templates:
         if template.docker_credential_id == credential.id and template.deleted_at is None:
             raise Refusal(400, None, "Docker credential is used by a template")
-    world.credentials.change(
-        credential.id, deleted_at=world.now, listed_until=until(world, twist.linger_seconds)
-    )
+    world.credentials.change(credential.id, deleted_at=world.now, listed_until=until(world, twist.linger_seconds))
     note_deleted(world, caller, "credential", credential.id, credential.username)
 
 

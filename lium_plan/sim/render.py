@@ -39,9 +39,7 @@ def executor_row(world: World, node: Node, *, summary: bool = False) -> dict[str
         "status": "available" if market.is_listed(world, node) else "rented",
         "is_whole_host_free": free == node.gpu_count,
         "has_no_pending_rental": True,
-        "pending_price_per_hour": None
-        if node.pending_price is None
-        else float(node.pending_price * node.gpu_count),
+        "pending_price_per_hour": None if node.pending_price is None else float(node.pending_price * node.gpu_count),
         "price_change_effective_date": naive(node.pending_price_at, 0),
         "uptime_in_minutes": node.uptime_minutes + int((world.now - world.started_at).total_seconds() // 60),
         "validator_hotkey": _hotkey("validator"),
@@ -173,9 +171,7 @@ def pod_row(world: World, pod: Pod, *, detail: bool = False) -> dict[str, Json]:
         "price": float(pod.price_per_hour),
         "cluster_id": pod.cluster_id,
         "cluster_node_index": pod.cluster_node_index,
-        "cluster_overlay_ip": None
-        if pod.cluster_node_index is None
-        else f"10.42.0.{pod.cluster_node_index + 1}",
+        "cluster_overlay_ip": None if pod.cluster_node_index is None else f"10.42.0.{pod.cluster_node_index + 1}",
         "api_key_id": pod.key_id,
         "api_key_name": world.keys[pod.key_id].name,
         "created_by_api_key_id": pod.key_id,
@@ -225,9 +221,7 @@ def _pod_executor(world: World, node: Node, host: str | None) -> dict[str, Json]
         "miner_hotkey": _hotkey(node.ip),
         "gpu_count": node.gpu_count,
         "tier": node.tier,
-        "pending_price_per_hour": None
-        if node.pending_price is None
-        else float(node.pending_price * node.gpu_count),
+        "pending_price_per_hour": None if node.pending_price is None else float(node.pending_price * node.gpu_count),
         "price_change_effective_date": naive(node.pending_price_at, 0),
         "specs": _specs(world, node, details=1),
         "active": True,

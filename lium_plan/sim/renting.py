@@ -137,9 +137,9 @@ def _create(
             name=options.pod_name,
             node_id=node.id,
             gpu_count=gpu_count if twist.gpu_count is None else twist.gpu_count,
-            price_per_hour=(
-                market.price_for(node, gpu_count) * Decimal(str(twist.price_factor or 1))
-            ).quantize(market.CENT_FRACTION),
+            price_per_hour=(market.price_for(node, gpu_count) * Decimal(str(twist.price_factor or 1))).quantize(
+                market.CENT_FRACTION
+            ),
             status=PodStatus.PENDING,
             created_at=world.now,
             updated_at=world.now,

@@ -210,9 +210,7 @@ def _node_of_row(world: World, row: FeedRow, given: Mapping[str, object], index:
         machine_name=model.machine_name if row.gpu_model in MACHINES_IN_FEED else _long_name(row.gpu_model),
         gpu_model=row.gpu_model or model.feed_name,
         gpu_count=size,
-        gpu_memory_mib=model.memory_mib
-        if row.gpu_model in MACHINES_IN_FEED
-        else int((row.gpu_memory_gb or 80) * 1024),
+        gpu_memory_mib=model.memory_mib if row.gpu_model in MACHINES_IN_FEED else int((row.gpu_memory_gb or 80) * 1024),
         price_per_gpu=Decimal(str(row.price_per_gpu_hour or 1.0)),
         min_rentable=max(1, min(free or size, row.min_rentable_gpu_count or size)),
         tier=row.tier or "secure",

@@ -127,9 +127,7 @@ async def _serve(
     say: Callable[[str], None],
 ) -> int:
     with TemporaryDirectory(prefix="lium-sim-") as scratch:
-        root = (
-            Path(scratch) if options.world is None else options.world.with_name(options.world.name + ".pods")
-        )
+        root = Path(scratch) if options.world is None else options.world.with_name(options.world.name + ".pods")
         listener = _listen(options)
         try:
             store = None if options.world is None else FileStore(options.world)
@@ -228,7 +226,7 @@ async def _idle(limit_s: float | None, app: LocalLium, stop: asyncio.Event) -> N
     since = loop.time()
     while True:
         last = max(since, app.wire.last_request_at)
-        alive = any(pod.deleted_at is None for pod in app.simulator.world.pods)
+        alive = bool(app.simulator.world.pods.where("alive", True))
         left = last + limit_s - loop.time()
         if left <= 0 and not alive:
             stop.set()

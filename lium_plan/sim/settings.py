@@ -43,28 +43,20 @@ class Settings(BaseModel):
     list_lag_seconds: float = Field(
         default=0.0, ge=0, description="How long a new pod is missing from the list; not scaled."
     )
-    rent_lock_seconds: float = Field(
-        default=0.0, ge=0, description="After a rent, others get node_rent_in_progress."
-    )
+    rent_lock_seconds: float = Field(default=0.0, ge=0, description="After a rent, others get node_rent_in_progress.")
     rents_per_minute: int = Field(default=0, ge=0, description="0: no limit of its own.")
     template_limits: bool = Field(default=True, description="1 per 5 s, 5 per 60 s, 20 per hour and account.")
     pods_limit_per_minute: int = Field(default=60, ge=0, description="GET /pods per account; 0: none.")
     feed_limit_per_minute: int = Field(default=60, ge=0, description="Public feed per address; 0: none.")
     retry_after: bool = Field(default=True, description="Whether a 429 carries Retry-After.")
     shared_limiter: SharedLimiter = SharedLimiter.OFF
-    pod_state_conflict_while_creating: bool = Field(
-        default=False, description="DELETE of a PENDING pod is 409."
-    )
-    events_forbidden: bool = Field(
-        default=False, description="Event routes answer 403 whatever the key's scopes."
-    )
+    pod_state_conflict_while_creating: bool = Field(default=False, description="DELETE of a PENDING pod is 409.")
+    events_forbidden: bool = Field(default=False, description="Event routes answer 403 whatever the key's scopes.")
     rename_templates: bool = Field(
         default=False,
         description="Stored templates differ from what was sent: defaults, order, spelling, trimmed text.",
     )
-    ssh_never_share: float = Field(
-        default=0.0, ge=0, le=1, description="Share of new pods that never show a banner."
-    )
+    ssh_never_share: float = Field(default=0.0, ge=0, le=1, description="Share of new pods that never show a banner.")
     volume_mount_fails: bool = Field(default=False, description="New pods lack /mnt; the pod runs anyway.")
     no_rent_idempotency: bool = Field(
         default=False, description="GET /version without rent_idempotency; keys are ignored."

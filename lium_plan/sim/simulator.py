@@ -59,9 +59,7 @@ class Simulator:
         self.clock = clock
         self.runtime = runtime
         self.say = say
-        self.world = World(
-            seed=beginning.seed, now=clock.now(), settings=beginning.settings, handlers=HANDLERS
-        )
+        self.world = World(seed=beginning.seed, now=clock.now(), settings=beginning.settings, handlers=HANDLERS)
         self._store: Store = store or NoStore()
         self.resumed = False
         if store is not None and store.has_world:
@@ -74,9 +72,7 @@ class Simulator:
             populate(self.world, beginning)
         if store is not None:
             store.begin(self.world)
-        self.machines = Machines(
-            self.world, runtime, clock, advance=self.advance, commit=self.commit, say=say
-        )
+        self.machines = Machines(self.world, runtime, clock, advance=self.advance, commit=self.commit, say=say)
 
     async def __aenter__(self) -> Simulator:
         if self.resumed:

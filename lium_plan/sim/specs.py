@@ -99,9 +99,7 @@ def candidates(world: World, body: SpecBody) -> list[Node]:
                 flat=True,
             )
         nodes = left
-    return sorted(
-        nodes, key=lambda node: (node.price_per_gpu, -node.download_mbps, -(node.reliability or 0), node.id)
-    )
+    return sorted(nodes, key=lambda node: (node.price_per_gpu, -node.download_mbps, -(node.reliability or 0), node.id))
 
 
 def cheapest_price(world: World, body: SpecBody) -> Decimal:

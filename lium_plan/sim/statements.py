@@ -53,9 +53,7 @@ def pod_record(world: World, pod: Pod) -> dict[str, Json]:
         **pod_statement(world, pod),
         "gpu_name": short_gpu_name(node),
         "gpu_count": pod.gpu_count,
-        "image": whole_reference(
-            template.docker_image, template.docker_image_tag, template.docker_image_digest
-        ),
+        "image": whole_reference(template.docker_image, template.docker_image_tag, template.docker_image_digest),
         "executor_id": pod.node_id,
         "launch_snapshot": {
             "gpu_driver": node.driver,
@@ -65,9 +63,7 @@ def pod_record(world: World, pod: Pod) -> dict[str, Json]:
     }
 
 
-def billing_statement(
-    world: World, account_id: str, *, start: date, end: date, key_id: str | None
-) -> dict[str, Json]:
+def billing_statement(world: World, account_id: str, *, start: date, end: date, key_id: str | None) -> dict[str, Json]:
     """Every pod with a charge between the two days, both included."""
     since = datetime.combine(start, time(), UTC)
     until = datetime.combine(end + timedelta(days=1), time(), UTC)

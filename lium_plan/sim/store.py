@@ -14,7 +14,8 @@ from typing import Any, BinaryIO, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
-from lium_plan.sim.rows import Json, Meta, RequestSeen
+from lium_plan.sim.records import Meta, RequestSeen
+from lium_plan.sim.rows import Json
 from lium_plan.sim.settings import Settings
 from lium_plan.sim.table import Table
 from lium_plan.sim.world import FORMAT, World

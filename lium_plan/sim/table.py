@@ -83,6 +83,10 @@ class Table(Generic[R]):
     def __iter__(self) -> Iterator[R]:
         return iter(tuple(self._rows.values()))
 
+    def oldest(self) -> str:
+        """The id of the first row. Raises StopIteration when there is none."""
+        return next(iter(self._rows))
+
     def where(self, index: str, value: Hashable) -> tuple[R, ...]:
         """The rows found under `value` in `index`, in the order they came to be there."""
         return tuple(self._rows[row_id] for row_id in self._found[index].get(value, ()))

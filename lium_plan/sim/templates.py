@@ -35,7 +35,7 @@ def create_template(world: World, caller: Caller, body: TemplateBody, twist: Twi
     """Raises Refusal 422 (startup command, unknown credential). The limiter was asked before (contract §1.6)."""
     images.check_startup_command(body.startup_commands)
     credential_id = _credential_id(world, caller, body.docker_credential_id)
-    image = _image(body.docker_image, body.docker_image_tag, body.docker_image_digest)
+    image = _image(body)
     template = Template(
         id=world.new_id(),
         user_id=caller.account.id,
@@ -72,12 +72,12 @@ def create_template(world: World, caller: Caller, body: TemplateBody, twist: Twi
     return template
 
 
-def _image(repository: str, tag: str, digest: str) -> images.ImageName:
-    """With an empty tag the whole reference is in the image field (contract §2.9.3)."""
-    if tag:
-        return images.ImageName(repository, tag, digest)
-    whole = images.split_reference(repository)
-    digest = digest or whole.digest
+def _image(body: TemplateBody | TemplateUpdate) -> images.ImageName:
+    """With an empty tag, or none, the whole reference is in the image field (contract §2.9.3)."""
+    if body.docker_image_tag and "docker_image_tag" in body.model_fields_set:
+        return images.ImageName(body.docker_image, body.docker_image_tag, body.docker_image_digest)
+    whole = images.split_reference(body.docker_image)
+    digest = body.docker_image_digest or whole.digest
     return images.ImageName(whole.repository, whole.tag or ("" if digest else "latest"), digest)
 
 
@@ -139,7 +139,7 @@ def own_template(world: World, caller: Caller, template_id: str) -> Template:
 def update_template(world: World, caller: Caller, template: Template, body: TemplateUpdate) -> Template:
     """Reboots every pod that uses it (contract §2.9.5)."""
     images.check_startup_command(body.startup_commands)
-    image = _image(body.docker_image, body.docker_image_tag, body.docker_image_digest)
+    image = _image(body)
     updated = replace(
         template,
         name=body.name,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -20,8 +21,8 @@ from lium_plan.sim.accounts import find_caller, find_session
 from lium_plan.sim.api.envelope import envelope
 from lium_plan.sim.audit import record_audit
 from lium_plan.sim.exchange import Exchange, ReplyLost
+from lium_plan.sim.records import RequestSeen
 from lium_plan.sim.refusal import Refusal
-from lium_plan.sim.rows import RequestSeen
 from lium_plan.sim.simulator import Simulator
 
 DROP = "lium_sim.drop"
@@ -62,9 +63,7 @@ class Wire:
             await asyncio.sleep(world.settings.latency_seconds)
         simulator.advance()
         self._requests += 1
-        exchange = Exchange(
-            request_id=_header(scope, b"x-request-id") or f"req-{world.seed}-{self._requests}"
-        )
+        exchange = Exchange(request_id=_header(scope, b"x-request-id") or f"req-{world.seed}-{self._requests}")
         scope.setdefault("state", {})["exchange"] = exchange
         path = scope["path"].removeprefix(self._base)
         self._identify(scope, exchange)
@@ -72,7 +71,7 @@ class Wire:
         due = faults.due(world, method=scope["method"], path=path, account=exchange.account)
         exchange.twist = due.twist
         try:
-            reply = await self._before(due, path, exchange)
+            reply = _edge_refusal(scope, body) or await self._before(due, path, exchange)
             if reply is None:
                 reply = await self._serve(scope, body, send)
             if reply is None:  # a stream, already sent
@@ -106,7 +105,7 @@ class Wire:
     def _note(self, scope: Scope, path: str, exchange: Exchange, body: bytes) -> RequestSeen:
         world = self._simulator.world
         while len(world.requests) >= KEPT_REQUESTS:
-            world.requests.drop(next(iter(world.requests)).id)
+            world.requests.drop(world.requests.oldest())
         return world.requests.put(
             RequestSeen(
                 id=f"r{world.next_serial()}",
@@ -162,8 +161,7 @@ class Wire:
                 case _:
                     faults.carry_out(world, effect, path=tuple(path.split("/")))
         exchange.unrecorded = any(
-            isinstance(spec.effect, faults.LoseReply) and spec.effect.where == "unrecorded"
-            for spec in due.after
+            isinstance(spec.effect, faults.LoseReply) and spec.effect.where == "unrecorded" for spec in due.after
         )
         return None
 
@@ -198,6 +196,19 @@ class Wire:
         cut()
         while (await receive())["type"] != "http.disconnect":
             pass
+
+
+_EDGE_DISLIKES = re.compile(rb"https?://\d{1,3}(\.\d{1,3}){3}|\.\./\.\./")
+_EDGE_BODY_LIMIT = 64 * 1024
+
+
+def _edge_refusal(scope: Scope, body: bytes) -> Reply | None:
+    """The firewall in front of the server, which looks into the bodies of deletions (contract §2.7.3)."""
+    if scope["method"] != "DELETE" or not (len(body) > _EDGE_BODY_LIMIT or _EDGE_DISLIKES.search(body)):
+        return None
+    text = b"Request blocked"
+    headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(text)).encode())]
+    return Reply(403, headers, text)
 
 
 def answer_reply(effect: faults.Answer, exchange: Exchange) -> Reply:

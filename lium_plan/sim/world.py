@@ -15,28 +15,19 @@ from typing import Any, TypeVar
 from lium_plan.sim.dice import Dice
 from lium_plan.sim.effects import Effect
 from lium_plan.sim.limits import Limits
-from lium_plan.sim.rows import (
-    Account,
-    ApiKey,
+from lium_plan.sim.records import (
     AuditItem,
     BackupConfig,
     BudgetRefusal,
-    Charge,
-    Credential,
-    Event,
     FaultRow,
     Idempotency,
     Meta,
-    Node,
-    Pod,
     RequestSeen,
-    SshKey,
-    Template,
     Timer,
     TimerKind,
     Transfer,
-    Volume,
 )
+from lium_plan.sim.rows import Account, ApiKey, Charge, Credential, Event, Node, Pod, SshKey, Template, Volume
 from lium_plan.sim.settings import Settings
 from lium_plan.sim.table import Row, Table
 
@@ -50,9 +41,7 @@ Handler = Callable[["World", Timer], None]
 class World:
     """`handlers` says what happens when a timer of each kind is due; see `history.HANDLERS`."""
 
-    def __init__(
-        self, *, seed: int, now: datetime, settings: Settings, handlers: Mapping[TimerKind, Handler]
-    ) -> None:
+    def __init__(self, *, seed: int, now: datetime, settings: Settings, handlers: Mapping[TimerKind, Handler]) -> None:
         self.seed = seed
         self.started_at = now
         self.now = now
@@ -66,9 +55,7 @@ class World:
         self._handlers = handlers
         self._heap: list[tuple[datetime, int, str]] = []
         self.accounts = Table("accounts", Account, {"name": lambda row: row.name})
-        self.keys = Table(
-            "keys", ApiKey, {"secret": lambda row: row.secret, "account": lambda row: row.account_id}
-        )
+        self.keys = Table("keys", ApiKey, {"secret": lambda row: row.secret, "account": lambda row: row.account_id})
         self.budget_refusals = Table("budget_refusals", BudgetRefusal, {"key": lambda row: row.api_key_id})
         self.nodes = Table("nodes", Node)
         self.templates = Table("templates", Template)
@@ -79,6 +66,7 @@ class World:
             "pods",
             Pod,
             {
+                "alive": lambda row: None if row.deleted_at else True,
                 "account": lambda row: None if row.deleted_at else row.account_id,
                 "node": lambda row: None if row.deleted_at else row.node_id,
                 "template": lambda row: None if row.deleted_at else row.template_id,
@@ -96,9 +84,7 @@ class World:
                 "account": lambda row: row.account_id,
             },
         )
-        self.events = Table(
-            "events", Event, {"account": lambda row: row.account_id, "pod": lambda row: row.pod_id}
-        )
+        self.events = Table("events", Event, {"account": lambda row: row.account_id, "pod": lambda row: row.pod_id})
         self.idempotency = Table("idempotency", Idempotency)
         self.audit = Table("audit", AuditItem, {"account": lambda row: row.account_id})
         self.requests = Table("requests", RequestSeen)

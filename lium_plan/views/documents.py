@@ -5,10 +5,14 @@ A field is never removed or renamed within format 1; readers must accept fields 
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Literal
 
-# pydantic, which makes the schema, needs this one before Python 3.12.
-from typing_extensions import TypedDict
+if sys.version_info >= (3, 12):
+    from typing import TypedDict
+else:
+    # pydantic, which makes the schema and brings this along, needs it here.
+    from typing_extensions import TypedDict
 
 FORMAT_VERSION = "1.0"
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
-DEADLINE_S = 60.0
+DEADLINE_S = 20.0
 
 
 class Terminal:

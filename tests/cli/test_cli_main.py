@@ -117,6 +117,12 @@ def test_usage_errors_are_64_and_on_stderr(arguments: list[str], word: str, caps
     assert "Traceback" not in shown.err
 
 
+@pytest.mark.parametrize("arguments", [[], ["state"], ["sim"]])
+def test_nothing_asked_is_answered_with_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 64
+    assert capsys.readouterr().err.startswith("Usage: lium-plan")
+
+
 def test_a_variables_value_is_not_repeated_in_the_error(capsys: pytest.CaptureFixture[str]) -> None:
     main(["plan", "--var", "BAD=hunter2"])
     assert "hunter2" not in capsys.readouterr().err
@@ -156,6 +162,8 @@ def test_global_options_before_and_after_the_command(tmp_path: Path, capsys: pyt
     (tmp_path / "w").mkdir()
     assert main(["--chdir", "w", "init", "-q"]) == 0
     assert (tmp_path / "w" / "lium.yaml").is_file()
+    assert main(["state", "--stack", "prod", "--state", "file:elsewhere", "list", "--json"]) == 1
+    assert "stack prod has no state in elsewhere" in capsys.readouterr().out
     assert main(["show", "--stack", "prod", "--json", "--state", "file:elsewhere"]) == 1
     assert json.loads(capsys.readouterr().out)["stack"] == "prod"
 

@@ -161,9 +161,7 @@ def test_addresses_of_a_reference(member: str, addresses: list[str]) -> None:
 
 
 def test_filling_step_by_step() -> None:
-    text = parse(
-        "http://${{ fleet.x[0].host }}:${{ fleet.x[0].ports.8000 }}/${{ member.name }}-${{ member.index }}"
-    )
+    text = parse("http://${{ fleet.x[0].host }}:${{ fleet.x[0].ports.8000 }}/${{ member.name }}-${{ member.index }}")
     bound = text.bind_member("head", 0)
     assert text.uses_member
     assert not bound.uses_member

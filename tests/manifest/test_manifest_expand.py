@@ -45,9 +45,7 @@ outputs: {hosts: "${{ fleet.trainers[*].host }}"}
 def manifest_in(directory: Path, text: str = BASE) -> Manifest:
     (directory / "lium.yaml").write_text(text, encoding="utf-8")
     (directory / "setup.sh").write_text("echo hi\n", encoding="utf-8")
-    (directory / "hosts.tpl").write_text(
-        "${{ join(' ', fleet.trainers[*].host) }} ${{ stack }}\n", encoding="utf-8"
-    )
+    (directory / "hosts.tpl").write_text("${{ join(' ', fleet.trainers[*].host) }} ${{ stack }}\n", encoding="utf-8")
     return load([directory], stack="default")
 
 
@@ -98,9 +96,7 @@ def test_d9_the_planner_chooses_the_members_of_a_count(tmp_path: Path) -> None:
 
 def test_templates_of_files_are_filled_per_member(tmp_path: Path) -> None:
     desired = desired_in(tmp_path)
-    spec = next(
-        one.spec for one in desired.resources.values() if str(one.address) == "fleet.trainers[1].bootstrap"
-    )
+    spec = next(one.spec for one in desired.resources.values() if str(one.address) == "fleet.trainers[1].bootstrap")
     content = next(file.content for file in spec.files if file.content is not None)
     assert content.source == '${{ join(" ", fleet.trainers[*].host) }} default\n'
     assert spec.env["RANK"].reveal() == "1"

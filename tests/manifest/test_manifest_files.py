@@ -207,8 +207,6 @@ def test_strings_are_what_was_written(tmp_path: Path) -> None:
     """J1, J3, J4: in a string's place, everything is the text that it looks like."""
     values = "NO on 0755 3.10 1_000 22:22 2024-01-16 true 12 0x1F".split()
     rows = "".join(f"        V{number}: {value}\n" for number, value in enumerate(values))
-    text = (
-        f"project: demo\ntemplates:\n  t:\n    image: ubuntu\n    env:\n{rows.replace('        ', '      ')}"
-    )
+    text = f"project: demo\ntemplates:\n  t:\n    image: ubuntu\n    env:\n{rows.replace('        ', '      ')}"
     block = loaded(tmp_path, {"lium.yaml": text}).block("templates", "t")
     assert [text.reveal() for text in block.env.values()] == values

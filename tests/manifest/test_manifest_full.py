@@ -36,9 +36,7 @@ def test_it_is_understood() -> None:
     assert expand(manifest).resources
     for section in registry.sections():
         fields = section.load_block().model_fields
-        written = {
-            name for block in manifest.sections[section.key].values() for name in block.model_fields_set
-        }
+        written = {name for block in manifest.sections[section.key].values() for name in block.model_fields_set}
         assert set(fields) - written == set(), f"{section.key} has fields that the example doesn't show"
 
 

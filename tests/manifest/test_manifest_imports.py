@@ -16,9 +16,7 @@ print(*sorted(name for name in heavy if name in sys.modules))
 
 
 def loaded_after(code: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}\n{SHOW}"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", f"{code}\n{SHOW}"], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()[-1]
 
 
@@ -32,9 +30,7 @@ def test_importing_loads_no_validator(module: str) -> None:
 
 def test_a_good_manifest_needs_no_jsonschema(tmp_path: Path) -> None:
     file = tmp_path / "lium.yaml"
-    file.write_text(
-        "project: demo\nfleets: {x: {resources: {gpu: H100}, image: ubuntu, ttl: 6h}}\n", encoding="utf-8"
-    )
+    file.write_text("project: demo\nfleets: {x: {resources: {gpu: H100}, image: ubuntu, ttl: 6h}}\n", encoding="utf-8")
     code = f"from lium_plan.manifest.load import load\nload([{str(file)!r}], stack='s')"
     assert loaded_after(code) == "pydantic"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from manifest_cases import cases
 from pydantic import BaseModel, ValidationError
@@ -149,6 +149,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=300, derandomize=True)
 @given(data=st.data())
 def test_what_pydantic_accepts_the_schema_accepts(data: st.DataObject) -> None:
     """The schema must never call a good manifest wrong: editors believe it."""

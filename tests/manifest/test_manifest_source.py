@@ -120,9 +120,7 @@ def test_refused_with_its_place(data: str | bytes, finding: str) -> None:
     assert finding in reading(data)[1]
 
 
-@pytest.mark.parametrize(
-    "data", ["a: |\n  x\ty\n", "a: 'x\ty'\n", "a: 1 # x\ty\n", "# \t\na: 1\n", "a: x\ty\n"]
-)
+@pytest.mark.parametrize("data", ["a: |\n  x\ty\n", "a: 'x\ty'\n", "a: 1 # x\ty\n", "# \t\na: 1\n", "a: x\ty\n"])
 def test_tabs_in_scalars_and_comments_are_fine(data: str) -> None:
     document, found = reading(data)
     assert document is not None

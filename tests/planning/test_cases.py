@@ -65,7 +65,8 @@ def check_rest(expect: Mapping[str, Any], plan: Plan, given: Given) -> None:
     for text in expect.get("messages", []):
         assert any(text in f"{found.message} {found.hint}" for found in plan.diagnostics), plan.diagnostics
     assert (int(plan.refusal) if plan.refusal is not None else None) == expect.get("refusal")
-    assert [f"{drift.address} {drift.status}" for drift in plan.drift] == expect.get("drift", [])
+    drift = [" ".join((str(row.address), row.status, *(change.path for change in row.changes))) for row in plan.drift]
+    assert drift == expect.get("drift", [])
     shown = [f"{row.address}: {row.will}" for row in plan.open]
     assert len(shown) == len(expect.get("open", []))
     assert all(text in row for text, row in zip(expect.get("open", []), shown, strict=True)), shown

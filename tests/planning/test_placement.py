@@ -7,7 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 from itertools import permutations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from planning_markets import NOW, feed, requirement
 
@@ -80,6 +80,40 @@ def test_others_are_moved_aside_over_several_steps() -> None:
         market,
     )
     assert nodes(found) == {"fleet.a[0]": "n3", "fleet.b[0]": "n2", "fleet.c[0]": "n1"}
+
+
+def test_the_first_come_moves_to_its_second_choice() -> None:
+    market = feed("n1 1xA100 1", "n2 1xL40 2", "n3 1xH100 3")
+    found = place([*needs("a", 1, "1xA100,L40"), *needs("b", 1, "1xA100,H100"), *needs("c", 1, "1xA100,H100")], market)
+    assert nodes(found) == {"fleet.a[0]": "n2", "fleet.b[0]": "n3", "fleet.c[0]": "n1"}
+
+
+def test_who_is_moved_aside_may_move_others_aside() -> None:
+    market = feed("n1 1xA100 1", "n2 1xL40 2", "n3 1xH100 3", "n4 1xB200 4")
+    fleets = {"a": "1xA100,L40", "b": "1xL40,B200", "c": "1xA100,H100", "d": "1xA100,H100"}
+    found = place([need for name, gpus in fleets.items() for need in needs(name, 1, gpus)], market)
+    assert nodes(found) == {"fleet.a[0]": "n2", "fleet.b[0]": "n4", "fleet.c[0]": "n3", "fleet.d[0]": "n1"}
+
+
+def test_nobody_is_moved_when_that_would_not_help() -> None:
+    market = feed("n1 1xA100 1", "n2 1xL40 2")
+    fleets = {"a": "1xA100,L40", "b": "1xA100,L40", "c": "1xA100,L40"}
+    found = place([need for name, gpus in fleets.items() for need in needs(name, 1, gpus)], market)
+    assert nodes(found) == {"fleet.a[0]": "n1", "fleet.b[0]": "n2", "fleet.c[0]": None}
+
+
+def test_several_are_moved_off_a_node_for_one_large_order() -> None:
+    market = feed("big 1-2xA100 1.00", "far 2xA100 2.00 at=de", "s1 1xL40 3.00", "s2 1xL40 3.00", "s3 1xL40 3.00")
+    wanted = [
+        *needs("german", 1, "2xA100", regions=("de",)),
+        *needs("large", 1, "2xA100"),
+        *needs("small", 3, "1xA100,L40"),
+    ]
+    # Two places, so the large one asks after the small ones, of which there are five for three.
+    found = nodes(place(wanted, market))
+    assert found["fleet.german[0]"] == "far"
+    assert found["fleet.large[0]"] == "big"
+    assert sorted(str(found[f"fleet.small[{index}]"]) for index in range(3)) == ["s1", "s2", "s3"]
 
 
 def test_spread_takes_one_node_each_and_minds_the_living() -> None:
@@ -158,12 +192,15 @@ def test_spot_only() -> None:
     assert nodes(place(needs("a", 1, tiers=(Tier.SPOT,)), market)) == {"fleet.a[0]": "n2"}
 
 
+@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_a_full_assignment_is_found_whenever_one_exists(data: st.DataObject) -> None:
     gpu_names = ("H100", "A100", "L40", "B200")
     rows = data.draw(st.lists(st.tuples(st.sampled_from(gpu_names), st.integers(1, 9)), max_size=6))
     market = feed(*(f"n{index} 1x{gpu} {price}" for index, (gpu, price) in enumerate(rows)))
-    choices = st.sets(st.sampled_from(gpu_names), min_size=1).map(lambda names: "1x" + ",".join(sorted(names)))
+    choices = st.sets(st.sampled_from(gpu_names), min_size=1, max_size=2).map(
+        lambda names: "1x" + ",".join(sorted(names))
+    )
     fleets = data.draw(st.lists(choices, min_size=1, max_size=5))
     wanted = [need for index, gpus in enumerate(fleets) for need in needs(f"f{index}", 1, gpus)]
     found = place(wanted, market)

@@ -39,6 +39,7 @@ def test_templates_that_are_stored_as_sent() -> None:
     ("image", "stored"),
     [
         ("repo/name:tag", ("repo/name", "tag", "")),
+        ("repo/name", ("repo/name", "latest", "")),
         ("repo/name@sha256:ab", ("repo/name", "", "sha256:ab")),
         ("host:5000/repo/name", ("host:5000/repo/name", "latest", "")),
         ("host:5000/repo/name:1", ("host:5000/repo/name", "1", "")),

@@ -241,9 +241,7 @@ def test_what_a_container_gets() -> None:
             environment={"TOKEN": "x", "PATH": "/evil", "EMPTY": ""},
             volumes=["/workspace"],
         )
-        pod_id = await lab.running(
-            template_id=template, volume_id=volume["id"], initial_port_count=2, gpu_count=2
-        )
+        pod_id = await lab.running(template_id=template, volume_id=volume["id"], initial_port_count=2, gpu_count=2)
         container = containers(lab).running[pod_id]
         assert container.environment == {"TOKEN": "x"}
         assert container.internal_ports == (8888, 22)
@@ -408,11 +406,20 @@ def test_backups_and_restores() -> None:
         assert (await lab.get(f"/backup-logs/{log['id']}"))["status"] == "COMPLETED"
         page = await lab.get(f"/backup-logs/pod/{pod_id}?page=1&limit=1")
         assert (len(page["items"]), page["has_next"]) == (1, False)
-        restore = await lab.post(
-            f"/pods/{pod_id}/restore", {"backup_id": log["id"], "restore_path": "/root/back"}
-        )
+        restore = await lab.post(f"/pods/{pod_id}/restore", {"backup_id": log["id"], "restore_path": "/root/back"})
         await lab.post(f"/restore-logs/{restore['id']}/cancel", {})
         rows = (await lab.get(f"/pods/{pod_id}/restore-logs"))["items"]
         assert [row["status"] for row in rows] == ["CANCELLED"]
+
+    in_lab(body)
+
+
+@pytest.mark.parametrize(("text", "status"), [("see http://10.1.2.3/x", 403), ("../../etc", 403), ("thanks", 200)])
+def test_the_firewall_looks_into_bodies_of_deletions(text: str, status: int) -> None:
+    async def body(lab: Lab) -> None:
+        pod_id = await lab.rent()
+        answer = await lab.call("DELETE", f"/pods/{pod_id}", {"feedback_text": text})
+        assert answer.status_code == status
+        assert (answer.text == "Request blocked") is (status == 403)
 
     in_lab(body)

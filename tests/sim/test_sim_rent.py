@@ -164,6 +164,9 @@ def test_the_order_of_checks() -> None:
         assert await attempt("sk_nobody", broken) == (401, "unauthorized")
         assert await attempt(narrow["key"], broken) == (403, "api_key_scope")
         assert await attempt("sk_sim_local", broken) == (403, "insufficient_balance")
+        await lab.control("POST", "/objects", {"kind": "account", "body": {"verified": False}})
+        assert await attempt("sk_sim_local", broken) == (403, "account_not_verified")
+        await lab.control("POST", "/objects", {"kind": "account", "body": {}})
         await lab.fault({"do": "balance", "usd": 50})
         assert await attempt("sk_sim_local", broken) == (422, "validation_error")
         assert await attempt("sk_sim_local", {"other": 1}) == (422, "idempotency_key_reused")
@@ -366,6 +369,7 @@ def test_clusters_are_rented_and_removed_whole() -> None:
         made = await lab.post("/executors/cluster/rent", wanted, Idempotency_Key="c")
         rows = await lab.get("/pods")
         assert {row["id"] for row in rows} == set(made["pod_ids"])
+        assert {row["pod_name"] for row in rows} == {"p"}
         assert {row["cluster_overlay_ip"] for row in rows} == {"10.42.0.1", "10.42.0.2"}
         cluster = rows[0]["cluster_id"]
         assert refusal(await lab.call("DELETE", f"/clusters/{cluster}")) == (409, "pod_state_conflict")

@@ -113,3 +113,17 @@ def test_a_taken_port() -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
         assert done.returncode == 1
         assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+
+
+def test_it_ends_by_itself_when_idle_but_not_while_a_pod_is_alive() -> None:
+    with serving("--nodes", "3", "--idle-exit", "1", "--speed", "100") as (process, base):
+        with httpx.Client(base_url=base, headers=KEYED) as client:
+            control = base.removesuffix("/api") + "/_sim"
+            template = client.get("/templates").json()[0]["id"]
+            node = client.get("/public/v1/nodes").json()["nodes"][0]
+            pod = {"executor_id": node["id"], "pod_name": "p", "template_id": template, "user_public_key": "k"}
+            made = client.post(f"{control}/objects", json={"kind": "pod", "body": pod}).json()
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(timeout=1.5)
+            client.delete(f"/pods/{made['id']}").raise_for_status()
+        assert process.wait(timeout=20) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -123,11 +124,9 @@ def test_what_ended_without_a_status_is_lost_and_never_done(dash: Shell, how: st
             if how == "killed":
                 assert (await detached.stop(session, TASK, timeout_s=30)).state is TaskState.LOST
         finally:
-            for pid in (group, int(runner)):
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+            for end, pid in ((os.killpg, group), (os.kill, int(runner))):
+                with contextlib.suppress(ProcessLookupError):
+                    end(pid, signal.SIGKILL)
 
     asyncio.run(scenario())
 

@@ -133,6 +133,7 @@ class Bootstraps:
     name = "bootstrap"
     hosted = True
     create_first = False
+    incidental = False
 
     def inputs(self, spec: BootstrapSpec, comparison: Comparison) -> Mapping[str, Json]:
         return {

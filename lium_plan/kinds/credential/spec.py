@@ -41,6 +41,7 @@ class Credentials:
     name = "credential"
     hosted = False
     create_first = True
+    incidental = True
 
     def inputs(self, spec: CredentialSpec, comparison: Comparison) -> Mapping[str, Json]:
         return {"username": redact(spec.username, comparison), "password": redact(spec.password, comparison)}

@@ -164,6 +164,7 @@ class Pods:
     name = "pod"
     hosted = False
     create_first = False
+    incidental = False
 
     def inputs(self, spec: PodSpec, comparison: Comparison) -> Mapping[str, Json]:
         want = spec.requirement

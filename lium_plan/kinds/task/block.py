@@ -70,7 +70,7 @@ class TaskBlock(Block):
             {
                 "anyOf": [
                     {"enum": ["all", "first"]},
-                    {"type": "array", "minItems": 1, "items": {"type": ["string", "integer"]}},
+                    {"type": "array", "minItems": 1, "items": {"type": ["string", "integer", "boolean"]}},
                     EXPRESSION,
                 ]
             }

@@ -101,6 +101,7 @@ class Tasks:
     name = "task"
     hosted = True
     create_first = False
+    incidental = False
 
     def inputs(self, spec: TaskSpec, comparison: Comparison) -> Mapping[str, Json]:
         return {

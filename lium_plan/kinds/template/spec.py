@@ -106,6 +106,7 @@ class Templates:
     name = "template"
     hosted = False
     create_first = True
+    incidental = True
 
     def inputs(self, spec: TemplateSpec, comparison: Comparison) -> Mapping[str, Json]:
         return {

@@ -10,7 +10,9 @@ from lium_plan.kinds.fields import Block, Flag, String, Uuid, shaped
 
 RemoteName = Annotated[
     str,
-    *shaped(r"[A-Za-z0-9_. ,()!?/-]{1,80}", "a name of letters, digits and - _ . space , ( ) ! ? /, at most 80"),
+    *shaped(
+        r"[A-Za-z0-9][A-Za-z0-9_. ,()!?/-]{0,79}", "a name of letters, digits and - _ . space , ( ) ! ? /, at most 80"
+    ),
 ]
 
 

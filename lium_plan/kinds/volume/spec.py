@@ -50,6 +50,7 @@ class Volumes:
     name = "volume"
     hosted = False
     create_first = False
+    incidental = False
 
     def inputs(self, spec: VolumeSpec, comparison: Comparison) -> Mapping[str, Json]:
         return {"name": spec.name, "description": spec.description}

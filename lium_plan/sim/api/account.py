@@ -12,9 +12,10 @@ from starlette.responses import JSONResponse, Response
 from lium_plan.sim import money, statements
 from lium_plan.sim.api.access import Reader, TheWorld
 from lium_plan.sim.api.pods import forbidden_events
+from lium_plan.sim.records import AuditItem
 from lium_plan.sim.refusal import invalid
 from lium_plan.sim.render import event_row, user_row
-from lium_plan.sim.rows import AuditItem, Json
+from lium_plan.sim.rows import Json
 from lium_plan.sim.stamps import naive, parse
 from lium_plan.sim.world import World
 
@@ -122,6 +123,4 @@ async def billing_statement(
     if start > end:
         raise invalid("start_day", "start_day must not be after end_day")
     key_id = None if api_key_id is None else str(api_key_id)
-    return JSONResponse(
-        statements.billing_statement(world, caller.account.id, start=start, end=end, key_id=key_id)
-    )
+    return JSONResponse(statements.billing_statement(world, caller.account.id, start=start, end=end, key_id=key_id))

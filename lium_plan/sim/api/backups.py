@@ -13,8 +13,9 @@ from lium_plan.sim import backups
 from lium_plan.sim.accounts import Caller
 from lium_plan.sim.api.access import Manager, Reader, TheWorld, living_pod, past_pod
 from lium_plan.sim.bodies import BackupBody, BackupConfigBody, BackupConfigUpdate, RestoreBody
+from lium_plan.sim.records import BackupConfig, Transfer
 from lium_plan.sim.refusal import not_found
-from lium_plan.sim.rows import BackupConfig, Json, Transfer
+from lium_plan.sim.rows import Json
 from lium_plan.sim.world import World
 
 router = APIRouter(tags=["backups"])
@@ -42,9 +43,7 @@ def _transfer(world: World, caller: Caller, transfer_id: UUID, *, restore: bool)
 def _paged(world: World, rows: Iterable[Transfer], page: int, limit: int, *, restore: bool) -> Response:
     fitting = [row for row in rows if row.deleted_at is None and (row.restore_of is not None) is restore]
     fitting.reverse()
-    items: list[Json] = [
-        dict(backups.transfer_row(world, row)) for row in fitting[(page - 1) * limit : page * limit]
-    ]
+    items: list[Json] = [dict(backups.transfer_row(world, row)) for row in fitting[(page - 1) * limit : page * limit]]
     return JSONResponse({"items": items, "has_next": len(fitting) > page * limit})
 
 
@@ -56,9 +55,7 @@ async def create_config(world: TheWorld, caller: Manager, body: BackupConfigBody
 
 @router.get("/backup-configs")
 async def list_configs(world: TheWorld, caller: Reader) -> Response:
-    rows = [
-        row for row in world.backup_configs if row.account_id == caller.account.id and row.deleted_at is None
-    ]
+    rows = [row for row in world.backup_configs if row.account_id == caller.account.id and row.deleted_at is None]
     return JSONResponse([backups.config_row(row) for row in rows])
 
 
@@ -72,9 +69,7 @@ async def config_of_pod(world: TheWorld, caller: Reader, pod_id: UUID) -> Respon
 
 
 @router.put("/backup-configs/{config_id}")
-async def update_config(
-    world: TheWorld, caller: Manager, config_id: UUID, body: BackupConfigUpdate
-) -> Response:
+async def update_config(world: TheWorld, caller: Manager, config_id: UUID, body: BackupConfigUpdate) -> Response:
     config = _config(world, caller, config_id)
     return JSONResponse(backups.config_row(backups.reconfigure(world, config, body)))
 
@@ -98,9 +93,7 @@ async def list_backups(world: TheWorld, caller: Reader, page: Page = 1, limit: L
 
 
 @router.get("/backup-logs/pod/{pod_id}")
-async def backups_of_pod(
-    world: TheWorld, caller: Reader, pod_id: UUID, page: Page = 1, limit: Limit = 20
-) -> Response:
+async def backups_of_pod(world: TheWorld, caller: Reader, pod_id: UUID, page: Page = 1, limit: Limit = 20) -> Response:
     pod = past_pod(world, caller, pod_id)
     return _paged(world, world.transfers.where("pod", pod.id), page, limit, restore=False)
 
@@ -131,9 +124,7 @@ async def restore(world: TheWorld, caller: Manager, pod_id: UUID, body: RestoreB
 
 
 @router.get("/pods/{pod_id}/restore-logs")
-async def restores_of_pod(
-    world: TheWorld, caller: Reader, pod_id: UUID, page: Page = 1, limit: Limit = 20
-) -> Response:
+async def restores_of_pod(world: TheWorld, caller: Reader, pod_id: UUID, page: Page = 1, limit: Limit = 20) -> Response:
     pod = past_pod(world, caller, pod_id)
     return _paged(world, world.transfers.where("pod", pod.id), page, limit, restore=True)
 

@@ -43,9 +43,7 @@ async def public_nodes(request: Request, world: TheWorld) -> Response:
     """The public feed: no key, any origin."""
     address = request.client.host if request.client else "local"
     throttle.take_per_minute(world, address, "feed", world.settings.feed_limit_per_minute)
-    return Response(
-        market.feed(world), media_type="application/json", headers={"Access-Control-Allow-Origin": "*"}
-    )
+    return Response(market.feed(world), media_type="application/json", headers={"Access-Control-Allow-Origin": "*"})
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
@@ -119,9 +117,7 @@ async def default_docker_image(
 
 
 @router.get("/executors/deployment-estimate", tags=["catalogue"])
-async def deployment_estimate(
-    world: TheWorld, caller: Reader, executor_id: UUID, template_id: UUID
-) -> Response:
+async def deployment_estimate(world: TheWorld, caller: Reader, executor_id: UUID, template_id: UUID) -> Response:
     node = find_node(world, str(executor_id))
     template = visible_template(world, caller, str(template_id))
     if template is None:
@@ -148,9 +144,7 @@ async def infiniband_clusters(world: TheWorld, caller: Reader) -> Response:
     rows: list[Json] = []
     for fabric, ids in fabrics.items():
         free = [
-            node
-            for node in market.listed(world)
-            if node.id in ids and market.available(world, node) == node.gpu_count
+            node for node in market.listed(world) if node.id in ids and market.available(world, node) == node.gpu_count
         ]
         if len(free) >= 2:
             rows.append(
@@ -183,9 +177,7 @@ async def quote(
     lines: list[Json] = [_line("compute", "gpu_hour", float(node.price_per_gpu), count * hours, float(total))]
     for item, gigabytes in (("volume", volume_gb), ("backup", backup_gb)):
         if gigabytes:
-            lines.append(
-                _line(item, "gb_hour", 0.00005, gigabytes * hours, round(0.00005 * gigabytes * hours, 5))
-            )
+            lines.append(_line(item, "gb_hour", 0.00005, gigabytes * hours, round(0.00005 * gigabytes * hours, 5)))
     lines.append(_line("egress", "gb", None, 0.0, None, "billed at AWS cost"))
     share = count / node.gpu_count
     return JSONResponse(

@@ -29,9 +29,7 @@ def envelope(refusal: Refusal, request_id: str) -> dict[str, Json]:
         "status_code": refusal.status,
     }
     if refusal.fields:
-        body["validation_errors"] = [
-            {"field": field, "message": message} for field, message in refusal.fields
-        ]
+        body["validation_errors"] = [{"field": field, "message": message} for field, message in refusal.fields]
     return body
 
 

@@ -36,9 +36,7 @@ async def list_templates(world: TheWorld, caller: Anyone) -> Response:
 
 
 @router.post("/templates", tags=["templates"])
-async def create_template(
-    world: TheWorld, caller: Manager, exchange: TheExchange, body: TemplateBody
-) -> Response:
+async def create_template(world: TheWorld, caller: Manager, exchange: TheExchange, body: TemplateBody) -> Response:
     throttle.take_template(world, caller.account.id)
     return JSONResponse(template_row(templates.create_template(world, caller, body, exchange.twist)))
 
@@ -52,18 +50,14 @@ async def show_template(world: TheWorld, caller: Reader, template_id: UUID) -> R
 
 
 @router.put("/templates/{template_id}", tags=["templates"])
-async def update_template(
-    world: TheWorld, caller: Manager, template_id: UUID, body: TemplateUpdate
-) -> Response:
+async def update_template(world: TheWorld, caller: Manager, template_id: UUID, body: TemplateUpdate) -> Response:
     """The full object; pods that use it are rebooted."""
     template = templates.own_template(world, caller, str(template_id))
     return JSONResponse(template_row(templates.update_template(world, caller, template, body)))
 
 
 @router.delete("/templates/{template_id}", tags=["templates"])
-async def delete_template(
-    world: TheWorld, caller: Manager, exchange: TheExchange, template_id: UUID
-) -> Response:
+async def delete_template(world: TheWorld, caller: Manager, exchange: TheExchange, template_id: UUID) -> Response:
     template = templates.own_template(world, caller, str(template_id))
     templates.delete_template(world, caller, template, exchange.twist)
     return JSONResponse({"success": True})
@@ -79,9 +73,7 @@ async def list_volumes(world: TheWorld, caller: Reader) -> Response:
 
 
 @router.post("/volumes", tags=["volumes"])
-async def create_volume(
-    world: TheWorld, caller: Manager, exchange: TheExchange, body: VolumeBody
-) -> Response:
+async def create_volume(world: TheWorld, caller: Manager, exchange: TheExchange, body: VolumeBody) -> Response:
     return JSONResponse(volume_row(objects.create_volume(world, caller, body, exchange.twist)))
 
 
@@ -127,17 +119,13 @@ async def create_credential(
 
 
 @router.put("/docker-credentials/{credential_id}", tags=["docker-credentials"])
-async def update_credential(
-    world: TheWorld, caller: Manager, credential_id: UUID, body: CredentialBody
-) -> Response:
+async def update_credential(world: TheWorld, caller: Manager, credential_id: UUID, body: CredentialBody) -> Response:
     credential = objects.own_credential(world, caller, str(credential_id))
     return JSONResponse(credential_row(objects.update_credential(world, credential, body)))
 
 
 @router.delete("/docker-credentials/{credential_id}", status_code=204, tags=["docker-credentials"])
-async def delete_credential(
-    world: TheWorld, caller: Manager, exchange: TheExchange, credential_id: UUID
-) -> Response:
+async def delete_credential(world: TheWorld, caller: Manager, exchange: TheExchange, credential_id: UUID) -> Response:
     credential = objects.own_credential(world, caller, str(credential_id))
     objects.delete_credential(world, caller, credential, exchange.twist)
     return Response(status_code=204)
@@ -153,9 +141,7 @@ async def list_ssh_keys(world: TheWorld, caller: Reader) -> Response:
 
 
 @router.post("/ssh-keys", tags=["ssh-keys"])
-async def create_ssh_key(
-    world: TheWorld, caller: Manager, exchange: TheExchange, body: SshKeyBody
-) -> Response:
+async def create_ssh_key(world: TheWorld, caller: Manager, exchange: TheExchange, body: SshKeyBody) -> Response:
     """Not idempotent: duplicates pile up."""
     return JSONResponse(ssh_key_row(objects.create_ssh_key(world, caller, body, exchange.twist)))
 

@@ -130,13 +130,9 @@ async def switch_template(world: TheWorld, caller: PodChanger, pod_id: UUID, bod
     template = visible_template(world, caller, str(body.template_id))
     if template is None:
         raise Refusal(404, "template_not_found", "Template not found")
-    pod = lifecycle.reboot(
-        world, pod, key_id=caller.key.id, why="template was switched", template_id=template.id
-    )
+    pod = lifecycle.reboot(world, pod, key_id=caller.key.id, why="template was switched", template_id=template.id)
     row = pod_row(world, pod)
-    return JSONResponse(
-        {"id": pod.id, **{name: row[name] for name in _SWITCHED.split()}, "template_id": template.id}
-    )
+    return JSONResponse({"id": pod.id, **{name: row[name] for name in _SWITCHED.split()}, "template_id": template.id})
 
 
 @router.post("/pods/{pod_id}/schedule-removal")

@@ -25,9 +25,10 @@ from lium_plan.sim.api.access import Calling, Manager, Renter, TheExchange, TheW
 from lium_plan.sim.api.envelope import envelope, validation_refusal
 from lium_plan.sim.bodies import ClusterBody, RentBody, SpecBody
 from lium_plan.sim.exchange import Exchange
+from lium_plan.sim.records import Idempotency
 from lium_plan.sim.refusal import Refusal
 from lium_plan.sim.render import executor_row
-from lium_plan.sim.rows import Idempotency, Json
+from lium_plan.sim.rows import Json
 from lium_plan.sim.twist import Twist
 from lium_plan.sim.world import World
 
@@ -73,9 +74,7 @@ def _check_money(world: World, caller: Caller, price_per_hour: Decimal) -> None:
     money.check_balance(world, caller.account.id, price_per_hour)
 
 
-async def _idempotent(
-    request: Request, world: World, caller: Caller, exchange: Exchange, act: Act
-) -> Response:
+async def _idempotent(request: Request, world: World, caller: Caller, exchange: Exchange, act: Act) -> Response:
     """Run `act` once per key; a repeat gets the stored answer, be it a success or a refusal."""
     key = request.headers.get("idempotency-key")
     if key is None or world.settings.no_rent_idempotency:
@@ -161,9 +160,7 @@ async def rent_cluster(request: Request, world: TheWorld, caller: Renter, exchan
 
 
 @router.post("/executors/{executor_id}/rent", tags=["rent"], openapi_extra=_documented(RentBody))
-async def rent(
-    request: Request, world: TheWorld, caller: Renter, exchange: TheExchange, executor_id: UUID
-) -> Response:
+async def rent(request: Request, world: TheWorld, caller: Renter, exchange: TheExchange, executor_id: UUID) -> Response:
     """Rent GPUs of one node. Omitting `gpu_count` rents all that are free."""
     raw = await _raw(request)
     throttle.take_rent(world, caller.account.id)
@@ -213,9 +210,7 @@ def _by_spec(world: World, caller: Caller, body: SpecBody, twist: Twist) -> dict
         "selected_executor": executor_row(world, pick.node, summary=True),
         "candidates": pick.candidates,
         "attempts": pick.attempts,
-        "alternatives_considered": [
-            specs.alternative_row(world, node, body.gpu_count) for node in pick.others
-        ],
+        "alternatives_considered": [specs.alternative_row(world, node, body.gpu_count) for node in pick.others],
     }
 
 

@@ -22,7 +22,7 @@ th { color: var(--dim); font-weight: 500; } code { font-size: .9em; }
 
 
 def page(world: World, *, machines: str) -> str:
-    pods = [pod for pod in world.pods if pod.deleted_at is None]
+    pods = world.pods.where("alive", True)
     sections = [
         _table(
             "Accounts",

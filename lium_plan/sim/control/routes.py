@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, HTTPException, Query
@@ -75,7 +76,7 @@ def _charge_view(world: World, charge: Charge) -> ChargeView:
 async def show_world(simulator: TheSimulator) -> Response:
     """The whole state, for looking at: time, settings, accounts, nodes, living objects, waiting faults."""
     world = simulator.world
-    living = [pod for pod in world.pods if pod.deleted_at is None]
+    living = world.pods.where("alive", True)
     return JSONResponse(
         {
             "now": zulu(world.now),
@@ -100,23 +101,15 @@ async def show_world(simulator: TheSimulator) -> Response:
             ],
             "pods": [_pod(world, pod) for pod in living],
             "templates": [
-                _named(row.id, row.name, row.user_id, world)
-                for row in world.templates
-                if row.deleted_at is None
+                _named(row.id, row.name, row.user_id, world) for row in world.templates if row.deleted_at is None
             ],
             "volumes": [
-                _named(row.id, row.name, row.account_id, world)
-                for row in world.volumes
-                if row.deleted_at is None
+                _named(row.id, row.name, row.account_id, world) for row in world.volumes if row.deleted_at is None
             ],
             "credentials": [
-                _named(row.id, row.username, row.user_id, world)
-                for row in world.credentials
-                if row.deleted_at is None
+                _named(row.id, row.username, row.user_id, world) for row in world.credentials if row.deleted_at is None
             ],
-            "timers": [
-                {"due": zulu(timer.due), "kind": timer.kind.value, "ref": timer.ref} for timer in world.timers
-            ],
+            "timers": [{"due": zulu(timer.due), "kind": timer.kind.value, "ref": timer.ref} for timer in world.timers],
             "faults": [_fault(row) for row in world.faults],
         }
     )
@@ -269,9 +262,19 @@ async def advance(simulator: TheSimulator, body: Advance) -> Response:
     return JSONResponse({"now": zulu(simulator.world.now)})
 
 
+class AccountBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    verified: bool = True
+    balance_usd: float | None = None
+
+
 class NewObject(BaseModel):
-    """Something put on an account without a request of its owner. `body` is what the API's route would take; for a
-    `pod` it also has `executor_id`, for a `key` it is that of `POST /keys`. `twist` as in faults."""
+    """Something put on an account without a request of its owner.
+
+    `body` is what the API's route would take; for a `pod` it also has `executor_id`, for a `key` it is that of
+    `POST /keys`, for an `account` it is `{verified, balance_usd}`. `twist` as in faults.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -302,21 +305,21 @@ def _add(world: World, caller: Caller, wanted: NewObject) -> dict[str, Json]:
             options = RentBody.model_validate(body)
             return {"id": rent(world, caller, node, options, gpu_count=options.gpu_count, twist=twist).id}
         case "template":
-            return {
-                "id": templates.create_template(world, caller, TemplateBody.model_validate(body), twist).id
-            }
+            return {"id": templates.create_template(world, caller, TemplateBody.model_validate(body), twist).id}
         case "volume":
             return {"id": objects.create_volume(world, caller, VolumeBody.model_validate(body), twist).id}
         case "credential":
-            return {
-                "id": objects.create_credential(world, caller, CredentialBody.model_validate(body), twist).id
-            }
+            return {"id": objects.create_credential(world, caller, CredentialBody.model_validate(body), twist).id}
         case "ssh_key":
             return {"id": objects.create_ssh_key(world, caller, SshKeyBody.model_validate(body), twist).id}
         case "key":
             key = make_key(world, caller.account.id, KeyBody.model_validate(body))
             return {"id": key.id, "key": key.secret}
         case "account":
+            account = AccountBody.model_validate(body)
+            world.accounts.change(caller.account.id, verified=account.verified)
+            if account.balance_usd is not None:
+                money.set_balance(world, caller.account.id, Decimal(str(account.balance_usd)))
             return {"id": caller.account.id, "key": caller.key.secret}
 
 

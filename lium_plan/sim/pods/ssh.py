@@ -221,6 +221,17 @@ class _Conversation:
     def __init__(self, process: asyncssh.SSHServerProcess[bytes], session: Session) -> None:
         self._process = process
         self._session = session
+        # asyncssh hands these out through stdin, where they would wait behind data that the command doesn't read,
+        # and be lost after its end.
+        process.signal_received = self._signal  # type: ignore[method-assign]
+        process.terminal_size_changed = self._resize  # type: ignore[method-assign]
+
+    def _signal(self, signal: str) -> None:
+        self._session.signal(signal)
+
+    def _resize(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
+        size = Terminal("", rows=height, columns=width, width_px=pixwidth, height_px=pixheight)
+        self._session.resize(size)
 
     async def run(self) -> None:
         """Until the process has ended and its output is out, or the client is gone.
@@ -267,15 +278,7 @@ class _Conversation:
             try:
                 data = await self._process.stdin.read(_CHUNK)
             except asyncssh.TerminalSizeChanged as size:
-                self._session.resize(
-                    Terminal(
-                        "",
-                        rows=size.height,
-                        columns=size.width,
-                        width_px=size.pixwidth,
-                        height_px=size.pixheight,
-                    )
-                )
+                self._resize(size.width, size.height, size.pixwidth, size.pixheight)
                 continue
             except asyncssh.SignalReceived as received:
                 self._session.signal(received.signal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -102,3 +103,22 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     while not await condition():  # noqa: ASYNC110
         # Each question is a round trip to another process: there is no event to wait for.
         await asyncio.sleep(0.01)
+
+
+def unmistakable_seconds() -> str:
+    """An argument for `sleep` by which to find it among other people's processes."""
+    return f"4321.{secrets.randbelow(10**12):012}"
+
+
+def sleeping(seconds: str) -> list[int]:
+    """The pids of the host's processes `sleep SECONDS`."""
+    found = []
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            try:
+                words = (path / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if words[:2] == [b"sleep", seconds.encode()]:
+                found.append(int(path.name))
+    return found

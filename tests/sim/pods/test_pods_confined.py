@@ -6,7 +6,7 @@ from pathlib import Path
 
 import asyncssh
 import pytest
-from pods_lab import entered, laboratory, run, until
+from pods_lab import entered, laboratory, run, sleeping, unmistakable_seconds, until
 
 from lium_plan.sim.pods import linux
 
@@ -62,17 +62,19 @@ def test_gpus_and_mounts_are_told_by_programs_in_path(tmp_path: Path) -> None:
 
 
 def test_stop_ends_what_was_detached(tmp_path: Path) -> None:
+    seconds = unmistakable_seconds()
+
     async def test() -> None:
         async with laboratory(tmp_path, confined=True) as lab:
-            endpoint = await lab.start(command="sh -c 'sleep 4322 & exec sleep 4322'")
-            await lab.sh(endpoint, "setsid nohup sh -c 'sleep 4322; true' </dev/null >/dev/null 2>&1 &")
+            endpoint = await lab.start(command=f"sh -c 'sleep {seconds} & exec sleep {seconds}'")
+            await lab.sh(endpoint, f"setsid nohup sh -c 'sleep {seconds}; true' </dev/null >/dev/null 2>&1 &")
 
             async def all_run() -> bool:
-                return len(_sleeping("4322")) == 3
+                return len(sleeping(seconds)) == 3
 
             await until(all_run)
             await lab.runtime.stop("pod-1")
-            assert _sleeping("4322") == []
+            assert sleeping(seconds) == []
             assert list((tmp_path / "pods").iterdir()) == []
 
     run(test())
@@ -85,16 +87,3 @@ def test_forwarding_reaches_loopback_only(tmp_path: Path) -> None:
                 await connection.open_connection("192.0.2.1", 80)
 
     run(test())
-
-
-def _sleeping(seconds: str) -> list[int]:
-    found = []
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            try:
-                words = (path / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if words[:2] == [b"sleep", seconds.encode()]:
-                found.append(int(path.name))
-    return found

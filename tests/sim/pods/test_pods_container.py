@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
 import asyncssh
 import pytest
-from pods_lab import entered, laboratory, run, until
+from pods_lab import entered, laboratory, run, sleeping, unmistakable_seconds, until
 
 pytestmark = pytest.mark.usefixtures("namespaces")
 
@@ -238,7 +237,10 @@ def test_pid_1_reaps_nothing(tmp_path: Path) -> None:
     async def test() -> None:
         async with laboratory(tmp_path, confined=False) as lab:
             endpoint = await lab.start()
-            await lab.sh(endpoint, "setsid sh -c 'echo $$ >pid' </dev/null >/dev/null 2>&1 &")
+            # It ends only after the shell that started it, which would have reaped it.
+            start = "mkfifo go; setsid sh -c 'echo $$ >pid; read line <go' </dev/null >/dev/null 2>&1 &"
+            await lab.sh(endpoint, start)
+            await lab.sh(endpoint, "echo >go")
             script = (
                 "while ! grep -q 'State:.Z' /proc/$(cat pid)/status; do sleep 0.02; done; kill -0 $(cat pid)"
             )
@@ -248,29 +250,20 @@ def test_pid_1_reaps_nothing(tmp_path: Path) -> None:
 
 
 def test_stop_ends_every_process_and_deletes_every_file(tmp_path: Path) -> None:
+    seconds = unmistakable_seconds()
+
     async def test() -> None:
         async with laboratory(tmp_path, confined=False) as lab:
             endpoint = await lab.start(volume_id="vol-1")
             await lab.sh(
-                endpoint, "mkdir -p d/e; touch d/e/f; chmod 0 d/e d; setsid sleep 4321 >/dev/null 2>&1 &"
+                endpoint,
+                f"mkdir -p d/e; touch d/e/f; chmod 0 d/e d; setsid sleep {seconds} >/dev/null 2>&1 &",
             )
             await lab.runtime.stop("pod-1")
-            assert not _processes_with("4321")
+            assert not sleeping(seconds)
             assert list((tmp_path / "pods").iterdir()) == []
             assert (tmp_path / "volumes/vol-1").is_dir()
             with pytest.raises(OSError, match="Connect call failed"):
                 await lab.connect(endpoint)
 
     run(test())
-
-
-def _processes_with(argument: str) -> list[str]:
-    found = []
-    for name in os.listdir("/proc"):
-        try:
-            words = Path("/proc", name, "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if argument.encode() in words:
-            found.append(name)
-    return found

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pods_lab import laboratory, run, until
+from pods_lab import laboratory, run, sleeping, unmistakable_seconds, until
 
 import lium_plan
 from lium_plan.sim.pods import open_runtime, tracking
@@ -23,8 +23,8 @@ sys.path.insert(0, sys.argv[3])
 from pods_lab import Lab
 async def main():
     lab = Lab(Path(sys.argv[1]), confined=sys.argv[2] == "confined")
-    endpoint = await lab.start(command="sh -c 'echo $$; exec sleep 4323'")
-    await lab.sh(endpoint, "echo kept >file; setsid nohup sleep 4323 </dev/null >/dev/null 2>&1 &")
+    endpoint = await lab.start(command="sleep " + sys.argv[4])
+    await lab.sh(endpoint, "echo kept >file; setsid nohup sleep " + sys.argv[4] + " </dev/null >/dev/null 2>&1 &")
     print(lab.runtime.mode, endpoint.ports[22], await lab.sh(endpoint, "cat file"), flush=True)
     await asyncio.sleep(1000)
 asyncio.run(main())
@@ -52,18 +52,19 @@ def test_a_restarted_simulator_finds_files_key_and_port(tmp_path: Path, confined
 
 def test_a_killed_simulator_leaves_nothing_running(tmp_path: Path, confined: bool) -> None:
     async def test() -> None:
-        mode = "confined" if confined else "namespaces"
+        mode, seconds = "confined" if confined else "namespaces", unmistakable_seconds()
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", SIMULATOR, str(tmp_path), mode, str(Path(__file__).parent),
+            sys.executable, "-c", SIMULATOR, str(tmp_path), mode, str(Path(__file__).parent), seconds,
             stdout=subprocess.PIPE,
         )  # fmt: skip
         assert process.stdout is not None
         assert (await process.stdout.readline()).decode().split()[0] == mode
+        assert len(sleeping(seconds)) == 2
         process.kill()
         await process.wait()
 
         async def gone() -> bool:
-            return not _sleeping("4323")
+            return not sleeping(seconds)
 
         await until(gone)
         async with laboratory(tmp_path, confined=confined) as lab:
@@ -78,7 +79,7 @@ def test_what_a_dead_launcher_left_is_ended_by_the_next_runtime(tmp_path: Path) 
             await lab.start()
         mark = lab.runtime._mark  # type: ignore[attr-defined]
         environment = {tracking.VARIABLE: f"{mark}/pod-1/", "PATH": os.environ["PATH"]}
-        left = await asyncio.create_subprocess_exec("sleep", "4324", env=environment)
+        left = await asyncio.create_subprocess_exec("sleep", unmistakable_seconds(), env=environment)
         async with laboratory(tmp_path, confined=True):
             assert await left.wait() == -signal.SIGKILL
 
@@ -229,16 +230,3 @@ def _python_for_everybody() -> list[str]:
 def _open_to_all(path: Path) -> bool:
     real = path.resolve()
     return real.exists() and all(parent.stat().st_mode & 0o001 for parent in (real, *real.parents))
-
-
-def _sleeping(seconds: str) -> list[int]:
-    found = []
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            try:
-                words = (path / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if words[:2] == [b"sleep", seconds.encode()]:
-                found.append(int(path.name))
-    return found

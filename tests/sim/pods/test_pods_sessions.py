@@ -22,11 +22,16 @@ def test_streams_and_exit_status_arrive(tmp_path: Path, confined: bool) -> None:
     run(test())
 
 
-def test_a_signal_ends_the_command_and_is_reported(tmp_path: Path, confined: bool) -> None:
+@pytest.mark.parametrize("stdin", ["open", "ended", "full"])
+def test_a_signal_ends_the_command_and_is_reported(tmp_path: Path, confined: bool, stdin: str) -> None:
     async def test() -> None:
         async with entered(tmp_path, confined=confined) as connection:
             process = await connection.create_process("echo ready; exec sleep 1000")
             assert await process.stdout.readline() == "ready\n"
+            if stdin == "ended":
+                process.stdin.write_eof()
+            elif stdin == "full":
+                process.stdin.write("x" * 500_000)
             process.send_signal("TERM")
             done = await process.wait()
             assert done.exit_signal is not None
