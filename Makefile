@@ -4,13 +4,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(VENV)/.installed
 
-.PHONY: demo test lint format check schemas clean
+
+.PHONY: demo test bench lint format check schemas clean
 
 demo: $(RUN)
 	@$(BIN)/python -m examples.demo
 
 test: $(RUN)-test
 	$(BIN)/python -m pytest -n auto
+
+# Beside peers, each in an environment of its own under build/; BENCH="startup ssh" chooses.
+bench: $(RUN)-test
+	@$(BIN)/python -m bench $(BENCH)
 
 lint: $(RUN)-lint
 	$(BIN)/ruff check .
@@ -38,17 +43,17 @@ $(BIN)/python:
 	    PYTHONPATH=build/virtualenv $(PYTHON) -m virtualenv --quiet $(VENV); }
 
 $(RUN): pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e .
 	@$(BIN)/python -m compileall -q lium_plan
 	@touch $@
 
 $(RUN)-test: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[test]'
 	@$(BIN)/python -m compileall -q lium_plan
 	@touch $@ $(RUN)
 
 $(RUN)-lint: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,lint]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[test,lint]'
 	@$(BIN)/python -m compileall -q lium_plan
 	@touch $@ $(RUN)-test $(RUN)
 

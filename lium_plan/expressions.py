@@ -331,6 +331,11 @@ class Text:
             raise ValueError(f"not known yet: {self.source}")
         return "".join(render(part.value) for part in self.parts if isinstance(part, _Literal))
 
+    def secrets(self) -> tuple[str, ...]:
+        """The sensitive values in it, each by itself: what must not show up in any output."""
+        found = (node for node in _walk(self.parts) if isinstance(node, _Literal) and node.sensitive)
+        return tuple(dict.fromkeys(text for node in found if (text := render(node.value))))
+
     def fingerprint(self) -> str:
         """Equal for equal texts, and telling nothing of sensitive parts but whether they changed."""
         return "".join(_fingerprint(part) for part in self.parts)

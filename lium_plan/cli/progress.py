@@ -169,8 +169,9 @@ class Progress:
         from lium_plan.views.events_live import live_table
 
         if self._live is not None and len(self._board):
-            height = shutil.get_terminal_size().lines - 1
-            self._live.update(live_table(self._board, datetime.now(UTC), height=height), refresh=True)
+            columns, lines = shutil.get_terminal_size()
+            table = live_table(self._board, datetime.now(UTC), width=columns, height=lines - 1)
+            self._live.update(table, refresh=True)
 
     def _close_live(self) -> None:
         live, self._live = self._live, None

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lium_plan.expressions import Text
-from lium_plan.kinds.protocol import Comparison, Json, Scope
+from lium_plan.kinds.protocol import Comparison, Json, LoadedFile, Scope
 from lium_plan.kinds.redaction import redact
 
 if TYPE_CHECKING:
+    from lium_plan.diagnostics import Position
     from lium_plan.kinds.bootstrap.block import FileBlock
+
+PLAIN_MODE, PROGRAM_MODE = 0o644, 0o755
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +33,39 @@ class FileSpec:
 
 
 def expand_files(blocks: Iterable[FileBlock], scope: Scope, *path: str) -> tuple[FileSpec, ...]:
-    """What could be read; the rest was reported to the scope."""
-    files = []
+    """What could be read, a directory as the files below it; the rest was reported to the scope."""
+    files: list[FileSpec] = []
     for index, block in enumerate(blocks):
         position = scope.position(*path, index, "source")
-        loaded = scope.load_file(block.source, at=position)
-        if loaded is None:
+        inside = scope.load_directory(block.source, at=position)
+        if inside is not None:
+            files.extend(_directory(block, inside, scope, position))
             continue
-        content = scope.text_of(loaded, at=position) if block.template else None
-        files.append(FileSpec(loaded.path, block.target, int(block.mode, 8), loaded.sha256, content))
+        loaded = scope.load_file(block.source, at=position)
+        if loaded is not None:
+            files.append(_file(block, loaded, block.target, int(block.mode, 8), scope, position))
     return tuple(files)
+
+
+def _directory(
+    block: FileBlock, inside: Iterable[tuple[str, LoadedFile]], scope: Scope, position: Position | None
+) -> Iterator[FileSpec]:
+    """`target` is the directory. Without a mode of their own programs stay programs: one mode would fit few trees."""
+    written = int(block.mode, 8) if "mode" in block.model_fields_set else None
+    for name, loaded in inside:
+        mode = _own_mode(loaded.path) if written is None else written
+        yield _file(block, loaded, f"{block.target.rstrip('/')}/{name}", mode, scope, position)
+
+
+def _file(
+    block: FileBlock, loaded: LoadedFile, target: str, mode: int, scope: Scope, position: Position | None
+) -> FileSpec:
+    content = scope.text_of(loaded, at=position) if block.template else None
+    return FileSpec(loaded.path, target, mode, loaded.sha256, content)
+
+
+def _own_mode(path: Path) -> int:
+    return PROGRAM_MODE if path.stat().st_mode & stat.S_IXUSR else PLAIN_MODE
 
 
 def file_inputs(files: Iterable[FileSpec], comparison: Comparison) -> list[Json]:

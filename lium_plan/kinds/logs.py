@@ -1,79 +1,34 @@
-"""What runs on pods writes to a log file each, here, readable by its owner alone and without secrets."""
+"""What runs on pods writes to a log file each, here, readable by its owner alone and without secrets.
+
+A new attempt begins a new file and keeps the one before it as `.1`. Beside the log of something that is followed over
+several connections, and by several runs, lies a place mark: how far the log on the pod is contained in ours.
+"""
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import urllib.parse
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from lium_plan.addresses import Address
-
-MASK = b"***"
-SHORTEST_SECRET = 4
-"""Shorter values are not masked: they would turn every other word of a log into stars."""
+from lium_plan.kinds.masking import Mask
 
 
 def log_path(directory: Path, address: Address) -> Path:
     return directory / f"{address}.log"
 
 
-class Mask:
-    """Replaces secrets in a stream, also where a chunk ends inside one, and in their usual encodings."""
-
-    def __init__(self, secrets: Iterable[str]) -> None:
-        found = {form for secret in secrets if len(secret) >= SHORTEST_SECRET for form in _forms(secret)}
-        self._needles = tuple(sorted(found, key=lambda needle: (-len(needle), needle)))
-        self._held = b""
-
-    def feed(self, chunk: bytes) -> bytes:
-        """What can be passed on now; the rest is held until it is clear that no secret begins in it."""
-        if not self._needles:
-            return chunk
-        text = self._replace(self._held + chunk)
-        keep = self._longest_start(text)
-        self._held = text[len(text) - keep :]
-        return text[: len(text) - keep]
-
-    def flush(self) -> bytes:
-        held, self._held = self._held, b""
-        return held
-
-    def _replace(self, text: bytes) -> bytes:
-        for needle in self._needles:
-            text = text.replace(needle, MASK)
-        return text
-
-    def _longest_start(self, text: bytes) -> int:
-        """The length of the longest end of `text` that a secret begins with."""
-        longest = max(map(len, self._needles)) - 1
-        for size in range(min(longest, len(text)), 0, -1):
-            end = text[-size:]
-            if any(needle.startswith(end) for needle in self._needles):
-                return size
-        return 0
-
-
-def _forms(secret: str) -> tuple[bytes, ...]:
-    raw = secret.encode("utf-8", "surrogateescape")
-    lines = [line for line in secret.splitlines() if len(line) >= 2 * SHORTEST_SECRET]
-    return (
-        raw,
-        base64.b64encode(raw).rstrip(b"="),
-        json.dumps(secret)[1:-1].encode(),
-        json.dumps(secret, ensure_ascii=False)[1:-1].encode("utf-8", "surrogateescape"),
-        urllib.parse.quote(raw, safe="").encode(),
-        *(line.encode("utf-8", "surrogateescape") for line in lines),
-    )
-
-
 class LogFile:
-    """Appends the masked output of one run; keeps the last lines for messages."""
+    """Appends the masked output of one attempt; keeps the last lines for messages.
+
+    With `source` (the attempt's place on the pod) a log of the same attempt is gone on with: `offset` then says how many
+    bytes of the pod's log it contains. With `going_on` the file is gone on with as it is.
+    """
 
     TAIL_BYTES = 4096
 
@@ -84,16 +39,28 @@ class LogFile:
         secrets: Iterable[str],
         title: str,
         at: datetime,
-        echo: Callable[[bytes], None] | None = None,
+        source: str | None = None,
+        going_on: bool = False,
     ) -> None:
         self.path = path
         self._mask = Mask(secrets)
-        self._echo = echo
         self._tail = b""
+        self._mark = None if source is None else _PlaceMark(path, source)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place = self._mark.load() if self._mark is not None else None
+        self.offset = 0 if place is None else place[0]
+        if place is not None:
+            os.truncate(path, place[1])
+            self._tail = _last_bytes(path, self.TAIL_BYTES)
+        elif not going_on:
+            with suppress(FileNotFoundError):
+                os.replace(path, path.with_name(path.name + ".1"))
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._file = os.fdopen(descriptor, "ab", buffering=0)
-        self._file.write(f"--- {at:%Y-%m-%dT%H:%M:%SZ} {title}\n".encode())
+        self._size = os.fstat(descriptor).st_size
+        if place is None:
+            self._write(f"--- {at:%Y-%m-%dT%H:%M:%SZ} {title}\n".encode())
+            self._remember()
 
     def __enter__(self) -> Self:
         return self
@@ -101,21 +68,78 @@ class LogFile:
     def __exit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pass_on(self._mask.flush())
+        # What is held back is part of what a later run reads again, unless this was the end.
+        if self._mark is None or kind is None:
+            self._pass_on(self._mask.flush())
         self._file.close()
+        if self._mark is not None:
+            self._mark.close()
 
     def write(self, chunk: bytes) -> None:
+        self.offset += len(chunk)
         self._pass_on(self._mask.feed(chunk))
+
+    def say(self, text: str) -> None:
+        """A line of ours in between."""
+        self._pass_on(self._mask.flush())
+        self._write(f"--- {text}\n".encode())
+        self._remember()
 
     def last_lines(self, count: int) -> str:
         """The newest output, for an error message."""
-        lines = self._tail.decode("utf-8", "replace").splitlines()
+        lines = (self._tail + self._mask.peek()).decode("utf-8", "replace").splitlines()
         return "\n".join(lines[-count:])
 
     def _pass_on(self, clean: bytes) -> None:
         if not clean:
             return
-        self._file.write(clean)
+        self._write(clean)
         self._tail = (self._tail + clean)[-self.TAIL_BYTES :]
-        if self._echo is not None:
-            self._echo(clean)
+        self._remember()
+
+    def _write(self, content: bytes) -> None:
+        self._file.write(content)
+        self._size += len(content)
+
+    def _remember(self) -> None:
+        if self._mark is not None:
+            self._mark.save(self.offset - self._mask.held_bytes, self._size)
+
+
+class _PlaceMark:
+    """How much of a pod's log is in ours. Written after the log itself, so that at worst a part is read again."""
+
+    def __init__(self, log: Path, source: str) -> None:
+        self._log = log
+        self._path = log.with_name(log.name + ".at")
+        self._source = source
+        self._descriptor: int | None = None
+
+    def load(self) -> tuple[int, int] | None:
+        """(bytes of the pod's log, bytes of ours that hold them); None when the log is another attempt's."""
+        try:
+            mark = json.loads(self._path.read_text())
+            source, there, here = mark["source"], int(mark["pod_bytes"]), int(mark["log_bytes"])
+            if source == self._source and self._log.stat().st_size >= here:
+                return there, here
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # no mark, or none that can be used: the log is read from its beginning
+        return None
+
+    def save(self, there: int, here: int) -> None:
+        if self._descriptor is None:
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+        text = json.dumps({"source": self._source, "pod_bytes": there, "log_bytes": here})
+        # One write of a fixed length: what a killed process leaves behind is whole.
+        os.pwrite(self._descriptor, f"{text:<250}\n".encode(), 0)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _last_bytes(path: Path, count: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - count))
+        return file.read()

@@ -287,6 +287,22 @@ class ActionFailed(Exception):
         super().__init__(diagnostic.message)
 
 
+class Interrupted(ActionFailed):
+    """The pod under the work was taken away (reclaimed, broken, lost with its node): the work itself did not fail.
+
+    Where the fleet says `retry.on_events: [interruption]` the run rents another pod and does the work there.
+    """
+
+    def __init__(self, diagnostic: Diagnostic, *, pod: Address, pod_id: str) -> None:
+        super().__init__(diagnostic)
+        self.pod = pod
+        self.pod_id = pod_id
+        """The id of the pod that was lost: another one may stand at its address by now."""
+
+
+INTERRUPTION = "interruption"
+"""The code of an `Interrupted`'s diagnostic."""
+
 T = TypeVar("T")
 
 
@@ -492,6 +508,13 @@ class Scope(Protocol):
 
     def load_file(self, path: str, *, at: Position | None) -> LoadedFile | None:
         """Read a file relative to the manifest that names it; None (and a diagnostic) when that fails."""
+        ...
+
+    def load_directory(self, path: str, *, at: Position | None) -> tuple[tuple[str, LoadedFile], ...] | None:
+        """Every file below a directory with its path inside it (`sub/name`), in that order; None when it is none.
+
+        What can't be read is reported and left out.
+        """
         ...
 
     def text_of(self, file: LoadedFile, *, at: Position | None) -> Text:

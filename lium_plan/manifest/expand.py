@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from lium_plan.manifest.source import collection_paused
 from lium_plan.manifest.tree import position_at
 
 _CHUNK = 2**20
+MAX_FILES = 10_000
+"""In one directory that is sent to pods; more than that belongs into an archive or an image."""
 
 
 def expand(
@@ -152,6 +155,21 @@ class ManifestScope:
         self.files[real] = loaded
         return loaded
 
+    def load_directory(self, path: str, *, at: Position | None) -> tuple[tuple[str, LoadedFile], ...] | None:
+        try:
+            root = (self._directory(at) / Path(path).expanduser()).absolute()
+            if not root.is_dir():
+                return None
+            inside = sorted(_files_below(root))
+        except (OSError, RuntimeError, ValueError) as fault:
+            self._file_fault(f"can't list {shown(path)}: {getattr(fault, 'strerror', None) or fault}", at)
+            return ()
+        if len(inside) > MAX_FILES:
+            self._file_fault(f"{shown(path)} holds {len(inside)} files; at most {MAX_FILES} can be sent one by one", at)
+            return ()
+        found = ((name, self.load_file(str(root / name), at=at)) for name in inside)
+        return tuple((name, loaded) for name, loaded in found if loaded is not None)
+
     def text_of(self, file: LoadedFile, *, at: Position | None) -> Text:
         """The content with all filled in that is known now; an empty text, and a finding, when that fails."""
         if file.path in self._texts:
@@ -190,6 +208,20 @@ class ManifestScope:
         """Of the file that names a path; several files of one manifest may lie in several directories."""
         path = None if at is None else self.manifest.named_files.get(at.file)
         return self.manifest.root if path is None else path.parent
+
+
+def _files_below(root: Path) -> Iterator[str]:
+    """Paths relative to `root`. Links to files are followed, links to directories refused: they may lead anywhere."""
+
+    def refuse(fault: OSError) -> None:
+        raise fault
+
+    for folder, folders, names in os.walk(root, onerror=refuse):
+        for name in folders:
+            if os.path.islink(os.path.join(folder, name)):
+                raise ValueError(f"{name} in it is a link to a directory, which is not followed")
+        for name in names:
+            yield (Path(folder) / name).relative_to(root).as_posix()
 
 
 def _read(path: Path) -> LoadedFile:

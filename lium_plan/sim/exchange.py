@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from starlette.requests import Request
 
@@ -26,8 +26,6 @@ class Exchange:
     """The caller's account name, once known."""
     caller_ids: tuple[str, str] | None = None
     """Account and key id, once known."""
-    made: list[tuple[str, str]] = field(default_factory=list)
-    """(kind, id) of what the request created, changed or removed, for the audit log."""
 
     async def inside(self) -> None:
         """The stretch between locking an idempotency key and acting."""

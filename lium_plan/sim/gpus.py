@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lium_plan.sim import lifecycle, throttle
-from lium_plan.sim.records import Timer, TimerKind
 from lium_plan.sim.refusal import Refusal, conflict, not_found
 from lium_plan.sim.rows import Json, Pod, PodStatus
 from lium_plan.sim.world import World
@@ -25,7 +24,6 @@ def begin_reset(world: World, pod: Pod, indices: Sequence[int] | None) -> str:
     done_at = world.now + world.took(RESET_S)
     chosen = range(pod.gpu_count) if indices is None else indices
     world.pods.change(pod.id, gpu_reset_id=f"{request_id} {' '.join(map(str, chosen))}", gpu_reset_until=done_at)
-    world.schedule(done_at, TimerKind.GPU_RESET_DONE, pod.id)
     return request_id
 
 
@@ -46,9 +44,3 @@ def reset_row(world: World, pod: Pod, request_id: str) -> dict[str, Json]:
         "container_restarted": False,
         "ok": True if done else None,
     }
-
-
-def on_reset_done(world: World, timer: Timer) -> None:
-    pod = world.pods[timer.ref]
-    if pod.deleted_at is None:
-        world.pods.change(pod.id, updated_at=world.now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lium_plan.sim import backups, faults, gpus, lifecycle, livelihood, misfortune
+from lium_plan.sim import backups, faults, lifecycle, livelihood, misfortune
 from lium_plan.sim.records import TimerKind
 from lium_plan.sim.world import Handler
 
@@ -19,6 +19,5 @@ HANDLERS: Mapping[TimerKind, Handler] = {
     TimerKind.PRICE_CHANGE: livelihood.on_price_change,
     TimerKind.MARKET: livelihood.on_market,
     TimerKind.BACKUP_DONE: backups.on_done,
-    TimerKind.GPU_RESET_DONE: gpus.on_reset_done,
     TimerKind.SCENARIO: faults.on_scenario,
 }

@@ -37,7 +37,7 @@ def begin_creation(world: World, pod: Pod, twist: Twist) -> Pod:
     settings = world.settings
     seconds = settings.create_seconds
     if seconds is None:
-        seconds = world.dice.spread(20.0, sigma=0.25, low=12.0, high=50.0)
+        seconds = world.dice.spread(20.0, sigma=0.34, low=12.0, high=55.0)
     seconds = twist.create_seconds if twist.create_seconds is not None else seconds * slowness(template.docker_image)
     return _begin(world, pod, seconds=seconds, fails=twist.fails)
 
@@ -89,7 +89,7 @@ def fail(world: World, pod: Pod, error: str) -> None:
     record_pod(
         world,
         failed,
-        "pod-reboot.failed" if reboot else "pod-create.failed",
+        "pod-lifecycle.status" if reboot else "pod-create.failed",
         from_status=pod.status,
         to_status=status.value,
         reason="reboot_failed" if reboot else "creation_failed",

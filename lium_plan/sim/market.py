@@ -39,13 +39,7 @@ def free_ports(world: World, node: Node) -> int:
 
 def is_listed(world: World, node: Node) -> bool:
     free = available(world, node)
-    return (
-        not node.withdrawn
-        and node.state is NodeState.OK
-        and free >= 1
-        and free >= node.min_rentable
-        and not broken_pods(world, node)
-    )
+    return node.state is NodeState.OK and free >= 1 and free >= node.min_rentable and not broken_pods(world, node)
 
 
 def broken_pods(world: World, node: Node) -> tuple[str, ...]:
@@ -183,7 +177,7 @@ def check_node(world: World, node: Node, gpu_count: int) -> None:
     if node.state in refusals:
         raise Refusal(*refusals[node.state])
     free = available(world, node)
-    if node.withdrawn or free == 0:
+    if free == 0:
         raise Refusal(400, "node_unavailable", "Node is not available")
     if node.rent_locked_until is not None and node.rent_locked_until > world.now:
         raise Refusal(400, "node_rent_in_progress", "Another rent is in progress on this node")

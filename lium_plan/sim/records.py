@@ -22,7 +22,6 @@ class TimerKind(StrEnum):
     MARKET = "market"
     BACKUP_DONE = "backup-done"
     JUPYTER_DONE = "jupyter-done"
-    GPU_RESET_DONE = "gpu-reset-done"
     SCENARIO = "scenario"
 
 

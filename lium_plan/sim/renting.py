@@ -128,45 +128,8 @@ def _create(
     seat: ClusterSeat | None,
 ) -> Pod:
     twist = livelihood.temper(world, node, twist)
-    pod = world.pods.put(
-        Pod(
-            id=world.new_id(),
-            account_id=caller.account.id,
-            key_id=caller.key.id,
-            serial=world.next_serial(),
-            name=options.pod_name,
-            node_id=node.id,
-            gpu_count=gpu_count if twist.gpu_count is None else twist.gpu_count,
-            price_per_hour=(market.price_for(node, gpu_count) * Decimal(str(twist.price_factor or 1))).quantize(
-                market.CENT_FRACTION
-            ),
-            status=PodStatus.PENDING,
-            created_at=world.now,
-            updated_at=world.now,
-            template_id=template.id,
-            volume_id=None if options.volume_id is None else str(options.volume_id),
-            public_keys=options.public_keys,
-            extra_ports=options.initial_port_count or 0,
-            termination_hours=options.termination_hours,
-            removal_scheduled_at=None,
-            removal_follows_boot=False,
-            enable_jupyter=options.enable_jupyter,
-            enable_backups=options.enable_backups,
-            enable_volume_encryption=bool(options.enable_volume_encryption),
-            skip_add_agent_ssh_key=options.skip_add_agent_ssh_key,
-            ssh_delay_s=twist.ssh_delay_seconds or 0.0,
-            ssh_mode=twist.ssh or "none",
-            volume_mount_fails=bool(twist.volume_mount_fails),
-            stuck_delete=bool(twist.stuck_delete),
-            conflict_on_delete=bool(twist.conflict),
-            detail_404=bool(twist.detail_404),
-            visible_gpus=twist.visible_gpus,
-            dockerfile=options.dockerfile_content,
-            cluster_id=seat.cluster_id if seat else None,
-            cluster_node_index=seat.index if seat else None,
-            hidden_until=until(world, twist.hide_seconds),
-        )
-    )
+    pod = _pending(world, caller, node, options, template_id=template.id, gpu_count=gpu_count, twist=twist, seat=seat)
+    world.pods.put(pod)
     if world.settings.rent_lock_seconds:
         locked = world.now + world.took(world.settings.rent_lock_seconds)
         world.nodes.put(replace(node, rent_locked_until=locked))
@@ -183,3 +146,54 @@ def _create(
     if hours:
         pod = lifecycle.schedule_removal(world, pod, world.now + timedelta(hours=hours), follows_boot=True)
     return lifecycle.begin_creation(world, pod, twist)
+
+
+def _pending(
+    world: World,
+    caller: Caller,
+    node: Node,
+    options: RentOptions,
+    *,
+    template_id: str,
+    gpu_count: int,
+    twist: Twist,
+    seat: ClusterSeat | None,
+) -> Pod:
+    """The row of a pod that was just rented."""
+    return Pod(
+        id=world.new_id(),
+        account_id=caller.account.id,
+        key_id=caller.key.id,
+        serial=world.next_serial(),
+        name=options.pod_name,
+        node_id=node.id,
+        gpu_count=gpu_count if twist.gpu_count is None else twist.gpu_count,
+        price_per_hour=(market.price_for(node, gpu_count) * Decimal(str(twist.price_factor or 1))).quantize(
+            market.CENT_FRACTION
+        ),
+        status=PodStatus.PENDING,
+        created_at=world.now,
+        updated_at=world.now,
+        template_id=template_id,
+        volume_id=None if options.volume_id is None else str(options.volume_id),
+        public_keys=options.public_keys,
+        extra_ports=options.initial_port_count or 0,
+        termination_hours=options.termination_hours,
+        removal_scheduled_at=None,
+        removal_follows_boot=False,
+        enable_jupyter=options.enable_jupyter,
+        enable_backups=options.enable_backups,
+        enable_volume_encryption=bool(options.enable_volume_encryption),
+        skip_add_agent_ssh_key=options.skip_add_agent_ssh_key,
+        ssh_delay_s=twist.ssh_delay_seconds or 0.0,
+        ssh_mode=twist.ssh or "none",
+        volume_mount_fails=bool(twist.volume_mount_fails),
+        stuck_delete=bool(twist.stuck_delete),
+        conflict_on_delete=bool(twist.conflict),
+        detail_404=bool(twist.detail_404),
+        visible_gpus=twist.visible_gpus,
+        dockerfile=options.dockerfile_content,
+        cluster_id=seat.cluster_id if seat else None,
+        cluster_node_index=seat.index if seat else None,
+        hidden_until=until(world, twist.hide_seconds),
+    )

@@ -141,8 +141,6 @@ class Node:
     """Feed fields that this provider does not report: shown as null (missing when prefixed with `-`)."""
     verified_at: datetime | None = None
     rent_locked_until: datetime | None = None
-    withdrawn: bool = False
-    """Left the market; pods on it live on."""
 
 
 @dataclass(frozen=True, slots=True)

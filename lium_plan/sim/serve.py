@@ -136,6 +136,10 @@ async def _serve(
         except (BrokenWorld, ValidationError, ValueError) as problem:
             listener.close()
             raise _failure("sim-world", str(problem)) from None
+        if simulator.resumed:
+            say(
+                f"going on with the world in {options.world}: its nodes, balances and faults; only --speed is taken over"
+            )
         async with simulator:
             await _answer(options, simulator, listener, say_ready, say)
     return ExitCode.OK

@@ -52,7 +52,7 @@ class Settings(BaseModel):
     shared_limiter: SharedLimiter = SharedLimiter.OFF
     pod_state_conflict_while_creating: bool = Field(default=False, description="DELETE of a PENDING pod is 409.")
     events_forbidden: bool = Field(default=False, description="Event routes answer 403 whatever the key's scopes.")
-    rename_templates: bool = Field(
+    normalise_templates: bool = Field(
         default=False,
         description="Stored templates differ from what was sent: defaults, order, spelling, trimmed text.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -111,6 +112,7 @@ class Simulator:
             await self.machines.settle()
             if left <= 0:
                 return
+            await asyncio.sleep(0)  # a long jump has many moments: let others in between
 
     async def reset(self) -> None:
         """A new world from the same beginning; every container is stopped."""

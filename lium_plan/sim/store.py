@@ -107,7 +107,7 @@ class FileStore:
         self._tables = {table.name: table for table in world.tables}
         self._adapters = {name: TypeAdapter(table.row_type) for name, table in self._tables.items()}
         fresh = self._path.with_name(self._path.name + ".new")
-        with fresh.open("wb") as out:
+        with open(fresh, "wb", opener=_private) as out:
             out.write(self._line(world, [], with_settings=True))
             for name, table in self._tables.items():
                 kept = list(table)[-KEPT_REQUESTS:] if name == "requests" else table
@@ -157,6 +157,11 @@ class FileStore:
             self._file.close()
             self._file = None
         os.close(self._lock)
+
+
+def _private(path: str, flags: int) -> int:
+    """The file holds passwords and keys, if only invented ones: nobody else's to read."""
+    return os.open(path, flags, 0o600)
 
 
 def _lock(path: Path) -> int:

@@ -65,7 +65,7 @@ def create_template(world: World, caller: Caller, body: TemplateBody, twist: Twi
         updated_at=world.now,
         hidden_until=until(world, twist.hide_seconds),
     )
-    if world.settings.rename_templates:
+    if world.settings.normalise_templates:
         template = normalised(template)
     world.templates.put(template)
     note_created(world, caller, "template", template.id, template.name)

@@ -46,7 +46,6 @@ class World:
         self.started_at = now
         self.now = now
         self.settings = settings
-        self.settings_at_start = settings
         self.dice = Dice(seed)
         self.serial = 0
         self.clock_shift_s = 0.0

@@ -22,9 +22,9 @@ def diagnostic_text(item: Diagnostic, paint: Paint = PLAIN) -> str:
     """`FILE:LINE:COL: error: message`, the source line with a caret, and the hint, each on lines of its own."""
     head = paint(_COLOURS[item.severity], f"{item.severity}:")
     place = paint("bold", f"{item.position}:") + " " if item.position else ""
-    message = printable(item.message)
-    subject = f"{item.address}: " if item.address and item.address not in message else ""
-    lines = [f"{place}{head} {subject}{message}"]
+    message, *detail = printable(item.message).split("\n")
+    subject = f"{item.address}: " if item.address and item.address not in item.message else ""
+    lines = [f"{place}{head} {subject}{message}", *(f"    {line}" for line in detail)]
     if item.position and item.source_line is not None:
         lines += _source(item.source_line, item.position.line, item.position.column, paint)
     if item.hint:

@@ -20,15 +20,17 @@ _STYLES = {
     RowState.FAILED: "bold red",
     RowState.SKIPPED: "yellow",
 }
+_NUMBERS = 42
+"""Columns for the symbol, the three figures and the gaps."""
 _ORDER = (RowState.FAILED, RowState.WORKING, RowState.DONE, RowState.SKIPPED, RowState.WAITING)
 
 
-def live_table(board: Board, now: datetime, *, height: int) -> Table:
-    """The board in at most `height` lines: what failed and what is being worked on before what is done or waits."""
+def live_table(board: Board, now: datetime, *, width: int, height: int) -> Table:
+    """The board within `width` and `height`: what failed and what is being worked on before what is done or waits."""
     table = Table(box=None, padding=(0, 1), pad_edge=False, show_header=True, header_style="bold", expand=False)
     table.add_column("", width=1)
-    table.add_column("WHAT", no_wrap=True, overflow="ellipsis")
-    table.add_column("PHASE", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("WHAT", no_wrap=True)
+    table.add_column("PHASE", no_wrap=True)
     table.add_column("TIME", justify="right", no_wrap=True)
     table.add_column("$/H", justify="right", no_wrap=True)
     table.add_column("SO FAR", justify="right", no_wrap=True)
@@ -39,8 +41,12 @@ def live_table(board: Board, now: datetime, *, height: int) -> Table:
         kept = sorted(range(len(rows)), key=lambda index: (_ORDER.index(rows[index].state), index))[: space - 1]
         hidden = len(rows) - len(kept)
         rows = [rows[index] for index in sorted(kept)]
+    words = width - _NUMBERS
+    # Who it is comes before what it does: the phase gets what the addresses leave, eight columns at least.
+    longest = max((len(str(row.address)) for row in rows), default=0)
+    address_width = max(12, min(longest, words - 8))
     for row in rows:
-        table.add_row(*_cells(row, now))
+        table.add_row(*_cells(row, now, (address_width, max(8, words - address_width))))
     if hidden:
         table.add_row("", Text(f"… and {hidden} more", style="dim"), "", "", "", "")
     done = board.count(RowState.DONE)
@@ -55,11 +61,24 @@ def live_table(board: Board, now: datetime, *, height: int) -> Table:
     return table
 
 
-def _cells(row: Row, now: datetime) -> tuple[Text, Text, Text, Text, Text, Text]:
+def _phase(row: Row) -> str:
+    return one_line(row.phase) or row.state.value
+
+
+def _address(text: str, width: int) -> str:
+    """Cut in the middle: the end says which member, and whether it is its bootstrap."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) * 2 // 3
+    return f"{text[: width - 1 - tail]}…{text[-tail:]}"
+
+
+def _cells(row: Row, now: datetime, widths: tuple[int, int]) -> tuple[Text, Text, Text, Text, Text, Text]:
     style = _STYLES[row.state]
     symbol = SYMBOLS[row.verb] if row.verb is not None else ""
     price = rate(row.price_per_hour_usd) if row.price_per_hour_usd is not None and row.billed_from else ""
     spent = amount(row.spent_usd(now)) if row.billed_from else ""
     time = duration(row.seconds(now)) if row.started else ""
-    phase = one_line(row.phase) or row.state.value
-    return Text(symbol), Text(str(row.address)), Text(phase, style=style), Text(time), Text(price), Text(spent)
+    what = Text(_address(str(row.address), widths[0]))
+    phase = Text(one_line(_phase(row), widths[1]), style=style)
+    return Text(symbol), what, phase, Text(time), Text(price), Text(spent)

@@ -13,7 +13,7 @@ from lium_plan.views.board import Board, RowState
 from lium_plan.views.columns import columns
 from lium_plan.views.diagnostics_text import diagnostic_text
 from lium_plan.views.money import amount, rate
-from lium_plan.views.paint import PLAIN, Paint, one_line
+from lium_plan.views.paint import PLAIN, Paint, first_line, one_line
 from lium_plan.views.plan_text import SYMBOLS
 from lium_plan.views.proof_text import proof_text
 from lium_plan.views.times import clock, duration
@@ -51,7 +51,7 @@ def event_text(event: Event, board: Board, paint: Paint = PLAIN) -> str:
             return f"{at} {paint('green', '✓')} {address}: {word}{took}{price}\n"
         case EventType.APPLY_ERRORED:
             cause = event.message or (event.diagnostic.message if event.diagnostic else "failed")
-            return f"{at} {paint('bold red', '✗')} {address}: {one_line(cause)}\n"
+            return f"{at} {paint('bold red', '✗')} {address}: {first_line(cause)}\n"
         case EventType.APPLY_SKIPPED:
             return f"{at} {paint('yellow', '·')} {address}: skipped{_because(event)}\n"
         case EventType.SUBSTITUTION:
@@ -96,7 +96,7 @@ def _results(results: Iterable[ActionResult], paint: Paint) -> str:
         return ""
     good = [item for item in items if item.kind is ResultKind.DONE]
     others = [item for item in items if item.kind is not ResultKind.DONE]
-    told: set[Diagnostic] = set()
+    told: set[tuple[str, str]] = set()
     rows = [_result_row(item, told) for item in others]
     rows += [_result_row(item, told) for item in good] if len(good) <= _LISTED else [_folded_row(good)]
     order = sorted(range(len(rows)), key=lambda index: rows[index][0] == "done")
@@ -107,27 +107,30 @@ def _folded_row(good: list[ActionResult]) -> tuple[str, str, str, str, str]:
     return ("done", f"{len(good)} actions", "", duration(max(item.seconds for item in good)), "")
 
 
-def _result_row(item: ActionResult, told: set[Diagnostic]) -> tuple[str, str, str, str, str]:
+def _result_row(item: ActionResult, told: set[tuple[str, str]]) -> tuple[str, str, str, str, str]:
     took = duration(item.seconds) if item.kind is not ResultKind.SKIPPED else ""
     word = PAST[item.verb] if item.kind is ResultKind.DONE else item.verb.value
     why = ""
     if item.kind is ResultKind.SKIPPED:
         why = f"because of {item.because}" if item.because is not None else "the run had ended"
     elif item.cause is not None:
-        why = "the same" if item.cause in told else one_line(item.cause.message, 80)
-        told.add(item.cause)
+        key = (item.cause.code, item.cause.message)
+        why = "the same" if key in told else first_line(item.cause.message, 80)
+        told.add(key)
     return (item.kind.value, str(item.address), word, took, why)
 
 
 def _causes(results: Iterable[ActionResult], paint: Paint) -> str:
     """Each cause once, in full, with every address that it stopped."""
-    causes: dict[Diagnostic, list[Address]] = {}
+    causes: dict[tuple[str, str], tuple[Diagnostic, list[Address]]] = {}
     for item in results:
         if item.cause is not None:
-            causes.setdefault(item.cause, []).append(item.address)
+            # Members of a fleet fail alike; only their addresses and logs differ.
+            key = (item.cause.code, item.cause.message)
+            causes.setdefault(key, (item.cause, []))[1].append(item.address)
     return "".join(
         diagnostic_text(cause, paint) + (_also(addresses, cause) if len(addresses) > 1 else "")
-        for cause, addresses in causes.items()
+        for cause, addresses in causes.values()
     )
 
 

@@ -43,6 +43,11 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
+def first_line(text: str, width: int = 200) -> str:
+    """The first line only, as `one_line` shows it: what follows it is detail."""
+    return one_line(text.strip().partition("\n")[0], width).rstrip(":")
+
+
 def one_line(text: str, width: int = 200) -> str:
     """The text on one line, cut to `width` characters."""
     line = " ".join(printable(text).split())

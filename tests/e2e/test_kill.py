@@ -8,6 +8,7 @@ the rename of a snapshot, in the middle of SSH. Each has an account of its own o
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -108,12 +109,12 @@ def run_trials(points: Sequence[str], trial: Callable[[Trial], None]) -> None:
     """Run them side by side, print the table, and fail with whatever went wrong."""
 
     def attempt(point: str) -> Trial:
-        one = Trial(point)
+        one = Trial(point); import sys; print("begin", point, file=open("/tmp/e2e/progress","a"))
         try:
             trial(one)
-        except AssertionError as fault:
+        except (AssertionError, subprocess.TimeoutExpired) as fault:
             one.complaint = str(fault)
-        return one
+        print("end", one.row(), (one.complaint or "")[:6000], file=open("/tmp/e2e/progress","a")); return one
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         done = list(pool.map(attempt, points))

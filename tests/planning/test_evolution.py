@@ -60,7 +60,7 @@ def manifests(draw: st.DrawFn) -> str:
     return yaml.safe_dump({"templates": templates, "fleets": written, "tasks": tasks, "volumes": volumes})
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_any_change_of_a_manifest_converges(data: st.DataObject) -> None:
     case: dict[str, Any] = {

@@ -22,10 +22,11 @@ NEEDED_BY = {
     "task.train[0]": ["volume.data", "credential.t", "template.t", "fleet.a[0]", "fleet.a[0].bootstrap"],
 }
 ENDED_WITH = {
-    "volume.data": ["fleet.a[0]", "fleet.a[0].bootstrap", "task.train[0]"],
+    "volume.data": ["fleet.a[0]", "fleet.a[0].bootstrap", "task.train[0]", "template.t", "credential.t"],
     "credential.t": ["template.t", "fleet.a[0]", "fleet.a[0].bootstrap", "task.train[0]"],
-    "template.t": ["fleet.a[0]", "fleet.a[0].bootstrap", "task.train[0]"],
-    "fleet.a[0]": ["fleet.a[0].bootstrap", "task.train[0]"],
+    "template.t": ["credential.t", "fleet.a[0]", "fleet.a[0].bootstrap", "task.train[0]"],
+    # What exists for it alone goes with it; a volume holds data and stays.
+    "fleet.a[0]": ["fleet.a[0].bootstrap", "task.train[0]", "template.t", "credential.t"],
     "fleet.a[0].bootstrap": [],
     "task.train[0]": [],
 }

@@ -245,7 +245,7 @@ def test_the_server_may_store_templates_in_its_own_spelling() -> None:
         assert list(row["environment"]) == ["A", "Z"]
         assert row["startup_commands"] == "sleep infinity"
 
-    in_lab(body, rename_templates=True)
+    in_lab(body, normalise_templates=True)
 
 
 def test_volumes() -> None:

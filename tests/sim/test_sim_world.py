@@ -12,7 +12,9 @@ import pytest
 
 from lium_plan.sim.bare import BareRuntime
 from lium_plan.sim.clock import LoopClock
+from lium_plan.sim.history import HANDLERS
 from lium_plan.sim.inprocess import open_in_process
+from lium_plan.sim.records import TimerKind
 from lium_plan.sim.settings import Market, Settings
 from lium_plan.sim.simulator import Beginning
 from lium_plan.sim.store import BrokenWorld, FileStore
@@ -91,6 +93,7 @@ def test_whatever_was_answered_is_on_disk(tmp_path: Path) -> None:
             lab = Lab(lium)
             async with lab.client:
                 body = await lab.rent_body(termination_hours=2)
+                assert path.stat().st_mode & 0o777 == 0o600
                 assert rows(lab) == await reloaded(path)
                 await lab.post("/volumes", {"name": "v"})
                 assert rows(lab) == await reloaded(path)
@@ -161,6 +164,10 @@ def test_the_jump_in_time_outlives_the_process(tmp_path: Path) -> None:
             assert abs((lium.world.now - late).total_seconds()) < 1
 
     run_virtual(main())
+
+
+def test_every_kind_of_timer_has_its_handler() -> None:
+    assert set(HANDLERS) == set(TimerKind)
 
 
 def test_a_torn_last_line_was_never_answered(tmp_path: Path) -> None:

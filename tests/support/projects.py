@@ -15,7 +15,7 @@ from lium_plan.ssh.keys import make_key
 from tests.support.sims import COMMAND, Row, Sim
 
 ROOT = Path(__file__).parents[2]
-WITHIN_S = 150.0
+WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,13 @@ class Project:
         return self._finish([*launcher, *arguments], {"CRASH_AT": at, "PYTHONPATH": str(ROOT)}, None, WITHIN_S)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return self._started([str(COMMAND), *arguments], {})
+
+    def _started(self, command: list[str], more: Mapping[str, str]) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [str(COMMAND), *arguments],
+            command,
             cwd=self.folder,
-            env=self.environ,
+            env={**self.environ, **more},
             text=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -92,17 +95,8 @@ class Project:
         )
 
     def _finish(self, command: list[str], more: Mapping[str, str], expect: int | None, within_s: float) -> Done:
-        process = subprocess.run(
-            command,
-            cwd=self.folder,
-            env={**self.environ, **more},
-            text=True,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=within_s,
-        )
-        done = Done(process.returncode, process.stdout, process.stderr)
+        with self._started(command, more) as process:
+            done = stop(process, within_s=within_s)
         assert expect is None or done.code == expect, f"{' '.join(command[1:])}: wanted {expect}, {done}"
         return done
 

@@ -79,7 +79,7 @@ def test_stage(phase: str, expected: str) -> None:
 def test_failures_skips_and_substitutions_say_why() -> None:
     board = Board()
     failed = replace(event(EventType.APPLY_ERRORED), message="no balance\nat all")
-    assert event_text(failed, board) == "10:41:07Z ✗ fleet.a[0]: no balance at all\n"
+    assert event_text(failed, board) == "10:41:07Z ✗ fleet.a[0]: no balance\n"
     skipped = replace(event(EventType.APPLY_SKIPPED), message="fleet.b[0] failed")
     assert event_text(skipped, board) == "10:41:07Z · fleet.a[0]: skipped: fleet.b[0] failed\n"
     other = replace(event(EventType.SUBSTITUTION, price="2"), details={"to_node_id": "n-2"})
@@ -122,13 +122,43 @@ def test_live_table_fits_and_shows_what_matters() -> None:
         board.take(replace(event(EventType.APPLY_START, verb=Verb.CREATE, price="1"), address=address))
     board.take(replace(event(EventType.APPLY_ERRORED, 3), address=parse("fleet.a[49]")))
     screen = io.StringIO()
-    Console(file=screen, width=80, height=20).print(live_table(board, AT + timedelta(seconds=36), height=20))
+    Console(file=screen, width=80, height=20).print(live_table(board, AT + timedelta(seconds=36), width=80, height=20))
     shown = screen.getvalue().splitlines()
     assert len(shown) <= 20
     assert any("fleet.a[49]" in line and "failed" in line for line in shown)
     assert "… and 34 more" in screen.getvalue()
     assert "$50.00/h" in shown[-1]
     assert "$0.50" in shown[-1]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_live_table_keeps_its_figures_whatever_the_addresses(width: int) -> None:
+    board = Board()
+    long = parse("fleet.a-name-that-goes-on-and-on-xyz[12].bootstrap")
+    start = event(EventType.APPLY_START, price="123.45678", verb=Verb.RUN, phase="starting container ~12 s")
+    board.take(replace(start, address=long))
+    screen = io.StringIO()
+    later = AT + timedelta(hours=20)
+    Console(file=screen, width=width, height=20).print(live_table(board, later, width=width, height=20))
+    row = screen.getvalue().splitlines()[1]
+    assert len(row) <= width
+    assert "[12].bootstrap" in row or width < 80
+    assert row.split()[-3:] == ["00m", "$123.45678/h", "$2469.14"]
+
+
+def test_members_that_fail_alike_share_one_cause_in_the_end() -> None:
+    def failed(number: int) -> ActionResult:
+        address = parse(f"fleet.a[{number}]")
+        cause = error(
+            "bootstrap", "exit status 2; its last lines:\nno such file\nbye", address=str(address), hint=f"{number}.log"
+        )
+        return ActionResult(address, Verb.CREATE, ResultKind.FAILED, 1, cause=cause)
+
+    text = report_text(RunReport("r", (failed(0), failed(1), failed(2)), Decimal(0), 0))
+    assert text.count("no such file") == 1
+    assert "error: fleet.a[0]: exit status 2; its last lines:\n    no such file\n    bye\n  hint: 0.log\n" in text
+    assert "  also for: fleet.a[1], fleet.a[2]\n" in text
+    assert "failed  fleet.a[0]  create  1.0s  exit status 2; its last lines\n" in text
 
 
 def test_closing_table() -> None:

@@ -22,11 +22,11 @@ from lium_plan.kinds.values import Canary, OnFailure, RunWhen
 
 
 class FileBlock(Block):
-    """A local file to put on the pod. `source` is relative to the manifest's file."""
+    """A local file, or a directory with all in it, to put on the pod. `source` is relative to the manifest's file."""
 
     source: Filled
     target: Filled
-    mode: Mode = Field("0644", description="Octal permissions")
+    mode: Mode = Field("0644", description="Octal permissions; in a directory programs keep 0755 by default")
     template: Flag = Field(False, description="Fill in ${{ }} in the file's content")
 
 

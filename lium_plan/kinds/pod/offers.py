@@ -16,6 +16,7 @@ from enum import StrEnum
 from lium_plan.kinds.pod.gpus import normalise
 
 PRICE_QUANTUM = Decimal("0.00001")
+FINE_UP_TO_USD = Decimal(10) ** 20
 HALF = Decimal("0.5")
 
 
@@ -159,6 +160,11 @@ def preference(offer: Offer) -> tuple[Decimal, Decimal, Decimal, str]:
         -(offer.download_mbps or Decimal(0)),
         offer.node_id,
     )
+
+
+def in_quanta(amount_usd: Decimal) -> Decimal:
+    """To 5 decimals, as the server counts; a number too large for that has no such decimals."""
+    return amount_usd.quantize(PRICE_QUANTUM) if abs(amount_usd) < FINE_UP_TO_USD else amount_usd
 
 
 def usable_memory_gib(host_gib: Decimal, count: int, total: int) -> int:

@@ -82,7 +82,6 @@ async def delete_pod(
     if exchange.twist.linger_seconds:
         world.pods.change(pod.id, linger_s=exchange.twist.linger_seconds)
     lifecycle.request_removal(world, world.pods[pod.id], reason="user_initiated", key_id=caller.key.id)
-    exchange.made.append(("pod", pod.id))
     return JSONResponse({"success": True, "message": "Pod is being deleted"})
 
 

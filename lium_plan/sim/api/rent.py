@@ -134,10 +134,6 @@ def _repeated(world: World, record: Idempotency, route: str, body_hash: str) -> 
     )
 
 
-def _made(exchange: Exchange, pod_id: str) -> None:
-    exchange.made.append(("pod", pod_id))
-
-
 # Routes are matched in this order: the fixed paths come before the one with a parameter.
 
 
@@ -152,8 +148,6 @@ async def rent_cluster(request: Request, world: TheWorld, caller: Renter, exchan
 
     def act() -> dict[str, Json]:
         pods = clusters.rent(world, caller, _validated(ClusterBody, raw), exchange.twist)
-        for pod in pods:
-            _made(exchange, pod.id)
         return {"success": True, "pod_ids": [pod.id for pod in pods]}
 
     return await _idempotent(request, world, caller, exchange, act)
@@ -171,7 +165,6 @@ async def rent(request: Request, world: TheWorld, caller: Renter, exchange: TheE
         body = _validated(RentBody, raw)
         node = renting.find_node(world, str(executor_id))
         pod = renting.rent(world, caller, node, body, gpu_count=body.gpu_count, twist=exchange.twist)
-        _made(exchange, pod.id)
         return {"success": True, "pod_id": pod.id}
 
     return await _idempotent(request, world, caller, exchange, act)
@@ -192,9 +185,7 @@ async def rent_by_spec(request: Request, world: TheWorld, caller: Renter, exchan
     _check_money(world, caller, price)
 
     def act() -> dict[str, Json]:
-        answer = _by_spec(world, caller, _validated(SpecBody, raw), exchange.twist)
-        _made(exchange, str(answer["pod_id"]))
-        return answer
+        return _by_spec(world, caller, _validated(SpecBody, raw), exchange.twist)
 
     return await _idempotent(request, world, caller, exchange, act)
 

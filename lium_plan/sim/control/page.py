@@ -22,70 +22,11 @@ th { color: var(--dim); font-weight: 500; } code { font-size: .9em; }
 
 
 def page(world: World, *, machines: str) -> str:
-    pods = world.pods.where("alive", True)
-    sections = [
-        _table(
-            "Accounts",
-            ("account", "balance", "per hour"),
-            (
-                (
-                    account.name,
-                    f"${money.balance(world, account.id):.4f}",
-                    f"${sum(charge.price_per_hour for charge in money.open_charges(world, account.id)):.2f}",
-                )
-                for account in world.accounts
-            ),
-            "No account yet: the first request with a key sk_sim_NAME opens one.",
-        ),
-        _table(
-            "Pods",
-            ("name", "status", "GPUs", "per hour", "so far", "removal", "SSH", "id"),
-            (
-                (
-                    pod.name,
-                    pod.status.value,
-                    f"{pod.gpu_count} × {world.nodes[pod.node_id].gpu_model}",
-                    f"${pod.price_per_hour:.2f}",
-                    f"${sum(money.amount(world, charge) for charge in world.charges.where('object', pod.id)):.4f}",
-                    f"{pod.removal_scheduled_at:%H:%M:%S}" if pod.removal_scheduled_at else "",
-                    f"{pod.host}:{pod.ports.get(22, '')}" if pod.host else "",
-                    pod.id,
-                )
-                for pod in pods
-            ),
-            "No pods.",
-        ),
-        _table(
-            "Templates, volumes, credentials",
-            ("kind", "name", "account", "id"),
-            _objects(world),
-            "None but the platform's own templates.",
-        ),
-        _table(
-            "Latest requests",
-            ("at", "account", "request", "status"),
-            (
-                (
-                    f"{row.at:%H:%M:%S}",
-                    row.account or "",
-                    f"{row.method} {row.path}",
-                    "no answer" if row.status is None else str(row.status),
-                )
-                for row in list(world.requests)[-25:][::-1]
-            ),
-            "None yet.",
-        ),
-        _table(
-            "Armed faults",
-            ("id", "fired", "what"),
-            ((row.id, str(row.fired), row.spec) for row in world.faults),
-            "None.",
-        ),
-    ]
     head = (
         f"{len(listed(world))} of {len(world.nodes)} nodes on offer · {world.now:%Y-%m-%d %H:%M:%S} UTC · "
         f"speed {world.settings.speed:g} · {world.settings.market.value} market · pods: {machines} · seed {world.seed}"
     )
+    sections = (_accounts(world), _pods(world), _objects(world), _requests(world), _faults(world))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Local Lium</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -98,12 +39,63 @@ def page(world: World, *, machines: str) -> str:
     )
 
 
-def _objects(world: World) -> list[tuple[str, str, str, str]]:
-    rows = []
-    for charge in world.charges:
-        if charge.until is None and charge.kind != "pod":
-            rows.append((charge.kind, charge.name, world.accounts[charge.account_id].name, charge.object_id))
-    return rows
+def _accounts(world: World) -> str:
+    rows = [
+        (
+            account.name,
+            f"${money.balance(world, account.id):.4f}",
+            f"${sum(charge.price_per_hour for charge in money.open_charges(world, account.id)):.2f}",
+        )
+        for account in world.accounts
+    ]
+    empty = "No account yet: the first request with a key sk_sim_NAME opens one."
+    return _table("Accounts", ("account", "balance", "per hour"), rows, empty)
+
+
+def _pods(world: World) -> str:
+    rows = [
+        (
+            pod.name,
+            pod.status.value,
+            f"{pod.gpu_count} × {world.nodes[pod.node_id].gpu_model}",
+            f"${pod.price_per_hour:.2f}",
+            f"${sum(money.amount(world, charge) for charge in world.charges.where('object', pod.id)):.4f}",
+            f"{pod.removal_scheduled_at:%H:%M:%S}" if pod.removal_scheduled_at else "",
+            f"{pod.host}:{pod.ports.get(22, '')}" if pod.host else "",
+            pod.id,
+        )
+        for pod in world.pods.where("alive", True)
+    ]
+    heads = ("name", "status", "GPUs", "per hour", "so far", "removal", "SSH", "id")
+    return _table("Pods", heads, rows, "No pods.")
+
+
+def _objects(world: World) -> str:
+    rows = [
+        (charge.kind, charge.name, world.accounts[charge.account_id].name, charge.object_id)
+        for charge in world.charges
+        if charge.until is None and charge.kind != "pod"
+    ]
+    title, heads = "Templates, volumes, credentials", ("kind", "name", "account", "id")
+    return _table(title, heads, rows, "None but the platform's own templates.")
+
+
+def _requests(world: World) -> str:
+    rows = [
+        (
+            f"{row.at:%H:%M:%S}",
+            row.account or "",
+            f"{row.method} {row.path}",
+            "no answer" if row.status is None else str(row.status),
+        )
+        for row in reversed(list(world.requests)[-25:])
+    ]
+    return _table("Latest requests", ("at", "account", "request", "status"), rows, "None yet.")
+
+
+def _faults(world: World) -> str:
+    rows = [(row.id, str(row.fired), row.spec) for row in world.faults]
+    return _table("Armed faults", ("id", "fired", "what"), rows, "None.")
 
 
 def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], empty: str) -> str:

@@ -1,0 +1,368 @@
+"""The exact part of placement: who sits where when parties compete, by integer programming.
+
+Owns the model and the way to its optimum; HiGHS is imported here and nowhere else, and only when parties compete. The
+goals count one after the other: nobody left standing, few nodes for fleets that pack, least cost, and on a tie the
+nodes that are preferred. For each, the model's relaxation gives a bound and nearly all of the answer; what it leaves
+in fractions is solved as a small integer program, which usually meets the bound and so is known to be the optimum;
+otherwise a search goes on among the seats that the bound doesn't rule out. Nothing here depends on the time that
+passes, so equal inputs give equal answers. Refuses to give back anything worse than the seating it was given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from lium_plan.kinds.values import Placement
+from lium_plan.planning.seating import Party, Room, Seating, score
+
+if TYPE_CHECKING:
+    import highspy
+
+MOST_USD = Decimal(1_000_000)
+"""Dearer offers count as this: they stay the last choice, and the arithmetic stays exact."""
+PRICE_UNIT = 0.00001
+CLOSE = 1e-6
+"""Figures that are closer than this are the same; prices are multiples of ten times as much."""
+EXACT_COLUMNS = 4000
+"""Up to so many seats the search goes on to the optimum; among more it ends within a thousandth of it."""
+SEARCH_NODES = 3000
+SHORT_SEARCH_NODES = 30
+NEAR = 0.001
+TIE_COLUMNS = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    seating: Seating
+    bound_usd: float
+    """No seating with as many members and as few packed nodes costs less."""
+
+
+def solve(parties: Sequence[Party], room: Room, start: Seating, *, ranks: Mapping[str, int]) -> Solved:
+    """The best seating of parties that compete. `ranks`: the order in which nodes are preferred at equal cost."""
+    model = _Model(parties, room, start)
+    for goal in model.counts():
+        model.pursue(goal)
+    bound = model.pursue(model.cost_goal())
+    if len(model.seats) <= TIE_COLUMNS:
+        model.pursue(model.rank_goal(ranks))
+    found = model.seating()
+    better = score(parties, room, found) <= score(parties, room, start)
+    return Solved(found if better else start, bound)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    party: int
+    node: str
+    price_usd: float
+    most: int
+    gpu_count: int
+
+
+@dataclass(slots=True)
+class _Row:
+    lower: float
+    upper: float
+    local: bool = False
+    """It binds what happens on one node."""
+    columns: list[int] = field(default_factory=list)
+    factors: list[float] = field(default_factory=list)
+
+    def add(self, column: int, factor: float) -> None:
+        self.columns.append(column)
+        self.factors.append(factor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    """A sum to be made as small as it can be."""
+
+    factors: Mapping[int, float]
+    unit: float
+    """The sum is a multiple of it."""
+
+    def value(self, values: Sequence[float]) -> float:
+        return math.fsum(factor * values[column] for column, factor in self.factors.items())
+
+    def least(self, bound: float) -> float:
+        """The least that the sum can be, given the relaxation's bound."""
+        return max(0.0, math.ceil(bound / self.unit - 0.1) * self.unit)
+
+    def is_reached(self, values: Sequence[float], least: float) -> bool:
+        return self.value(values) <= least + self.unit / 10 + CLOSE / 10
+
+
+class _Model:
+    """Columns: a count for each party and node, the standing of each party, whether a packing fleet is on a node."""
+
+    def __init__(self, parties: Sequence[Party], room: Room, start: Seating) -> None:
+        self._parties = parties
+        self._room = room
+        self.seats = [
+            _Seat(
+                number,
+                node,
+                float(min(offer.price_per_hour_usd, MOST_USD)),
+                room.most(party, node),
+                party.gpu_count,
+            )
+            for number, party in enumerate(parties)
+            for node, offer in party.candidates.items()
+            if room.most(party, node)
+        ]
+        self._upper = [float(seat.most) for seat in self.seats]
+        self._rows: list[_Row] = []
+        self._standing = self._add_standing()
+        self._add_capacities()
+        self._add_spread()
+        self._packs = self._add_packs()
+        self.values = self._from(start)
+
+    # --- the model -----------------------------------------------------------------------------------------------
+
+    def _column(self, upper: float) -> int:
+        self._upper.append(upper)
+        return len(self._upper) - 1
+
+    def _add_standing(self) -> list[int]:
+        rows = [_Row(party.size, party.size) for party in self._parties]
+        for column, seat in enumerate(self.seats):
+            rows[seat.party].add(column, 1.0)
+        standing = [self._column(party.size) for party in self._parties]
+        for row, column in zip(rows, standing, strict=True):
+            row.add(column, 1.0)
+        self._rows.extend(rows)
+        return standing
+
+    def _add_capacities(self) -> None:
+        by_node: dict[str, list[int]] = {}
+        for column, seat in enumerate(self.seats):
+            by_node.setdefault(seat.node, []).append(column)
+        for node, columns in by_node.items():
+            free = _reachable(self._room.free[node], [self.seats[column] for column in columns])
+            row = _Row(-math.inf, free, local=True)
+            for column in columns:
+                row.add(column, self.seats[column].gpu_count)
+            if sum(self.seats[column].most * self.seats[column].gpu_count for column in columns) > free:
+                self._rows.append(row)
+
+    def _add_spread(self) -> None:
+        """Parties of one fleet: it spreads as a whole."""
+        rows: dict[tuple[str, str], _Row] = {}
+        for column, seat in enumerate(self.seats):
+            party = self._parties[seat.party]
+            if party.placement is Placement.SPREAD:
+                rows.setdefault((party.fleet, seat.node), _Row(-math.inf, 1.0, local=True)).add(column, 1.0)
+        self._rows.extend(row for row in rows.values() if len(row.columns) > 1)
+
+    def _add_packs(self) -> dict[tuple[str, str], int]:
+        used: dict[tuple[str, str], int] = {}
+        for column, seat in enumerate(tuple(self.seats)):
+            party = self._parties[seat.party]
+            place = (party.fleet, seat.node)
+            if party.placement is not Placement.PACK or place in self._room.living:
+                continue
+            if place not in used:
+                used[place] = self._column(1.0)
+            row = _Row(-math.inf, 0.0, local=True)
+            row.add(column, 1.0)
+            row.add(used[place], -float(seat.most))
+            self._rows.append(row)
+        return used
+
+    def _from(self, seating: Seating) -> list[float]:
+        values = [0.0] * len(self._upper)
+        for column, seat in enumerate(self.seats):
+            party = self._parties[seat.party]
+            count = seating.get(party.number, {}).get(seat.node, 0)
+            values[column] = float(count)
+            if count and (party.fleet, seat.node) in self._packs and party.placement is Placement.PACK:
+                values[self._packs[party.fleet, seat.node]] = 1.0
+        for party, column in zip(self._parties, self._standing, strict=True):
+            values[column] = float(party.size - sum(seating.get(party.number, {}).values()))
+        return values
+
+    def seating(self) -> Seating:
+        found: dict[int, dict[str, int]] = {party.number: {} for party in self._parties}
+        for seat, value in zip(self.seats, self.values, strict=False):
+            if round(value):
+                found[self._parties[seat.party].number][seat.node] = round(value)
+        return found
+
+    # --- goals ---------------------------------------------------------------------------------------------------
+
+    def counts(self) -> Iterable[_Goal]:
+        yield _Goal(dict.fromkeys(self._standing, 1.0), 1.0)
+        yield _Goal(dict.fromkeys(self._packs.values(), 1.0), 1.0)
+
+    def cost_goal(self) -> _Goal:
+        return _Goal({column: seat.price_usd for column, seat in enumerate(self.seats)}, PRICE_UNIT)
+
+    def rank_goal(self, ranks: Mapping[str, int]) -> _Goal:
+        return _Goal({column: float(ranks[seat.node]) for column, seat in enumerate(self.seats)}, 1.0)
+
+    def pursue(self, goal: _Goal) -> float:
+        """Make the goal's sum as small as can be, keep it there from now on, and tell the bound."""
+        bound = 0.0
+        if not goal.is_reached(self.values, 0.0):
+            self.values, bound = _Search(self._rows, self._upper, len(self.seats), goal, self.values).best()
+        row = _Row(-math.inf, goal.value(self.values) + goal.unit / 10)
+        for column, factor in goal.factors.items():
+            if factor:
+                row.add(column, factor)
+        if row.columns:
+            self._rows.append(row)
+        return bound
+
+
+def _reachable(free: int, seats: Iterable[_Seat]) -> int:
+    """The most GPUs of a node that orders of these sizes can fill: 6 of 7 when all come in pairs."""
+    sums = 1
+    for size in {seat.gpu_count for seat in seats}:
+        for _ in range(free // size):
+            sums |= sums << size
+    return max(total for total in range(free + 1) if sums >> total & 1)
+
+
+class _Search:
+    """One goal over one set of rows. The first `seats` columns are seats."""
+
+    def __init__(
+        self, rows: Sequence[_Row], upper: Sequence[float], seats: int, goal: _Goal, start: list[float]
+    ) -> None:
+        self._rows = rows
+        self._upper = upper
+        self._seats = seats
+        self._goal = goal
+        self._start = start
+
+    def best(self) -> tuple[list[float], float]:
+        """The best values found, and a bound that no values beat."""
+        relaxed = self._run(whole=False, lower=[0.0] * len(self._upper), upper=self._upper)
+        if relaxed is None:
+            return self._start, 0.0
+        loose, bound = list(relaxed.getSolution().col_value), relaxed.getInfo().objective_function_value
+        least = self._goal.least(bound)
+        best = self._start
+        if self._goal.is_reached(best, least):
+            return best, least
+        best = self._better(best, self._rounded(loose, least))
+        if self._goal.is_reached(best, least):
+            return best, least
+        return self._searched(best, loose, list(relaxed.getSolution().col_dual), bound, least)
+
+    def _better(self, values: list[float], found: list[float] | None) -> list[float]:
+        if found is None or self._goal.value(found) > self._goal.value(values) - CLOSE:
+            return values
+        return found
+
+    def _rounded(self, loose: Sequence[float], least: float) -> list[float] | None:
+        """What the relaxation settled is kept, but on nodes where it left a fraction; the rest is a small program."""
+        unsettled: set[int] = set()
+        for row in self._rows:
+            if row.local and any(_is_fraction(loose[column]) for column in row.columns):
+                unsettled.update(row.columns)
+        lower = [
+            0.0 if column >= self._seats or column in unsettled or _is_fraction(value) else float(round(value))
+            for column, value in enumerate(loose)
+        ]
+        found = self._run(whole=True, lower=lower, upper=self._upper, target=least, nodes=SHORT_SEARCH_NODES, gap=NEAR)
+        return None if found is None else _whole(found)
+
+    def _searched(
+        self, best: list[float], loose: Sequence[float], duals: Sequence[float], bound: float, least: float
+    ) -> tuple[list[float], float]:
+        """A search among the seats that can be part of something better than `best`."""
+        gap = self._goal.value(best) - bound
+        lower, upper = [0.0] * len(self._upper), list(self._upper)
+        for column, dual in enumerate(duals):
+            if dual > gap + CLOSE and loose[column] <= lower[column] + CLOSE:
+                upper[column] = lower[column]
+            elif -dual > gap + CLOSE and loose[column] >= upper[column] - CLOSE:
+                lower[column] = upper[column]
+        left = sum(high > low for low, high in zip(lower, upper, strict=True))
+        exact = left <= EXACT_COLUMNS
+        if not exact and gap <= NEAR * abs(bound):
+            return best, least
+        found = self._run(
+            whole=True,
+            lower=lower,
+            upper=upper,
+            start=best,
+            target=least,
+            nodes=SEARCH_NODES if exact else SHORT_SEARCH_NODES,
+            gap=0.0 if exact else NEAR,
+        )
+        if found is None:
+            return best, least
+        best = self._better(best, _whole(found))
+        # A search that ends at its target has met the bound; its own was not worked out.
+        return best, max(least, min(self._goal.least(found.getInfo().mip_dual_bound), self._goal.value(best)))
+
+    def _run(
+        self,
+        *,
+        whole: bool,
+        lower: Sequence[float],
+        upper: Sequence[float],
+        start: Sequence[float] | None = None,
+        target: float | None = None,
+        nodes: int = 0,
+        gap: float = 0.0,
+    ) -> highspy.Highs | None:
+        """The solver with a solution in it; None when it has none."""
+        import highspy
+        import numpy
+
+        solver = highspy.Highs()
+        options: dict[str, bool | int | float] = {
+            "output_flag": False,
+            "threads": 1,
+            "random_seed": 0,
+            "mip_rel_gap": gap,
+            "mip_abs_gap": self._goal.unit / 10,
+            "mip_max_nodes": nodes,
+        }
+        if target is not None:
+            options["objective_target"] = target + self._goal.unit / 10
+        if not whole:
+            del options["mip_max_nodes"]
+        for name, value in options.items():
+            solver.setOptionValue(name, value)
+        problem = highspy.HighsLp()
+        problem.num_col_, problem.num_row_ = len(upper), len(self._rows)
+        costs = numpy.zeros(len(upper))
+        for column, factor in self._goal.factors.items():
+            costs[column] = factor
+        problem.col_cost_ = costs
+        problem.col_lower_, problem.col_upper_ = numpy.array(lower), numpy.array(upper)
+        problem.row_lower_ = numpy.array([row.lower for row in self._rows], dtype=float)
+        problem.row_upper_ = numpy.array([row.upper for row in self._rows], dtype=float)
+        ends = numpy.cumsum([0, *(len(row.columns) for row in self._rows)])
+        problem.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        problem.a_matrix_.start_ = ends
+        problem.a_matrix_.index_ = numpy.array([column for row in self._rows for column in row.columns])
+        problem.a_matrix_.value_ = numpy.array([factor for row in self._rows for factor in row.factors], dtype=float)
+        if whole:
+            problem.integrality_ = [highspy.HighsVarType.kInteger] * len(upper)
+        solver.passModel(problem)
+        if start is not None:
+            first = highspy.HighsSolution()
+            first.col_value = list(start)
+            solver.setSolution(first)
+        solver.run()
+        solved = solver.getInfo().primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+        return solver if solved else None
+
+
+def _is_fraction(value: float) -> bool:
+    return abs(value - round(value)) > CLOSE
+
+
+def _whole(solver: highspy.Highs) -> list[float]:
+    return [float(round(value)) for value in solver.getSolution().col_value]
