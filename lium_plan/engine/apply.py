@@ -61,6 +61,22 @@ class Applier:
         await walk(graph, self._perform, parallelism=parallelism, stop=stop, ended=self._ended)
         return tuple(self.results)
 
+    def _edges(self) -> Mapping[str, tuple[str, ...]]:
+        """What each action waits for, by id. An end waits for everything at the addresses it names, deposed too."""
+        at: dict[Address, list[str]] = {}
+        for identity, action in self._actions.items():
+            at.setdefault(action.address, []).append(identity)
+        edges: dict[str, tuple[str, ...]] = {}
+        for identity, action in self._actions.items():
+            ending = action.verb in (Verb.DESTROY, Verb.FORGET)
+            edges[identity] = tuple(
+                before
+                for address in action.depends_on
+                for before in (at.get(address, ()) if ending else (str(address),))
+                if before != identity
+            )
+        return edges
+
     async def _perform(self, identity: str) -> None:
         action = self._actions[identity]
         self._started[identity] = asyncio.get_running_loop().time()
@@ -105,7 +121,8 @@ class Applier:
             self._keep_protection(action.address, resource.lifecycle.prevent_destroy)
 
     def _is_protection_only(self, action: Action) -> bool:
-        return action.verb is Verb.UPDATE and all(change.path == PROTECTION for change in action.changes)
+        paths = {change.path for change in action.changes}
+        return action.verb is Verb.UPDATE and paths == {PROTECTION}
 
     def _keep_protection(self, address: Address, protected: bool) -> None:
         record = self._run.ledger.record(address)

@@ -72,8 +72,13 @@ def _expand(manifest: Manifest, members: Mapping[str, tuple[str, ...]]) -> Desir
 
 
 def _membership(manifest: Manifest, chosen: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+    """What was decided for this run, else what the manifest says; names that are listed are never added to."""
     return {
-        name: block.nodes.names if block.nodes.names is not None else chosen.get(name, block.nodes.members())
+        name: tuple(
+            member
+            for member in chosen.get(name, block.nodes.members())
+            if block.nodes.names is None or member in block.nodes.names
+        )
         for name, block in manifest.sections.get("fleets", {}).items()
     }
 

@@ -6,10 +6,8 @@ import getpass
 import os
 import socket
 import sys
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Protocol
 
@@ -21,22 +19,22 @@ from lium_plan.interrupts import Interrupt
 from lium_plan.kinds.protocol import Driver, Json
 from lium_plan.operations.aftermath import finish
 from lium_plan.operations.connecting import connect, open_drivers
+from lium_plan.operations.outside import REAL, Outside
 from lium_plan.operations.planning import Planned, unborn_state
 from lium_plan.operations.proving import prove
 from lium_plan.operations.reporting import output_rows, report
 from lium_plan.operations.saved import load_plan, staleness
 from lium_plan.operations.session import Session
 from lium_plan.operations.settling import settle
-from lium_plan.operations.states import open_store
 from lium_plan.operations.validating import load_manifest
 from lium_plan.planning.plan import Plan
 from lium_plan.planning.planner import needs_a_human
 from lium_plan.requests import ApplyRequest, PlanRequest, Sources
 from lium_plan.settings import Settings
 from lium_plan.state.journal import JournaledLedger, RunIdentity
-from lium_plan.state.local import LocalStore
 from lium_plan.state.lock import this_process
 from lium_plan.state.model import State
+from lium_plan.state.store import Store
 
 
 class Approval(Protocol):
@@ -53,22 +51,23 @@ async def apply(
     approve: Approval,
     on_event: Callable[[Event], None],
     interrupt: Interrupt,
+    outside: Outside = REAL,
 ) -> RunReport:
     """Carry out a plan made now, or a saved one. Raises `Failure` when nothing was changed and something is wrong."""
     saved = load_plan(apply.plan_file) if apply.plan_file is not None else None
     if saved is not None:
         request = _as_saved(request, saved)
     manifest = None if request.destroying else load_manifest(settings, request.sources)
-    store = open_store(settings)
-    run_id = uuid.uuid4().hex[:12]
+    store = outside.open_store(settings)
+    run_id = outside.random_bytes(6).hex()
     command = "destroy" if request.destroying else "apply"
     if request.destroying and store.load().state is None:
         return RunReport(run_id, (), Decimal(0), 0)
-    owner = this_process(who=_who(), command=f"lium-plan {command}", run=run_id, since=datetime.now(UTC))
+    owner = this_process(who=_who(), command=f"lium-plan {command}", run=run_id, since=outside.now())
     with await store.lock(owner, timeout_s=apply.lock_timeout_s):
         known = store.load().state
-        state = known if known is not None else unborn_state(settings, manifest)
-        async with connect(settings) as connection:
+        state = known if known is not None else unborn_state(settings, manifest, outside)
+        async with connect(settings, outside=outside) as connection:
             emitter = Emitter(on_event, connection.client.server_time)
             session = Session(settings, request, apply, connection, manifest, run_id, emitter, interrupt)
             return await _run(session, store, state, born=known is not None, saved=saved, approve=approve)
@@ -100,7 +99,7 @@ def _texts(value: Json) -> tuple[str, ...]:
 
 
 async def _run(
-    session: Session, store: LocalStore, state: State, *, born: bool, saved: Plan | None, approve: Approval
+    session: Session, store: Store, state: State, *, born: bool, saved: Plan | None, approve: Approval
 ) -> RunReport:
     planned = await _reviewed(await session.plan(state, born=born), saved)
     plan = planned.plan
@@ -191,7 +190,7 @@ def _announce(emitter: Emitter, plan: Plan) -> None:
     )
 
 
-def _open_ledger(session: Session, store: LocalStore, state: State, *, born: bool) -> JournaledLedger:
+def _open_ledger(session: Session, store: Store, state: State, *, born: bool) -> JournaledLedger:
     command = " ".join(("lium-plan", *without_values(sys.argv[1:])))
     identity = RunIdentity(session.run_id, f"{_who()}@{socket.gethostname()}", command)
     return JournaledLedger(store, state, run=identity, now=session.connection.client.server_time, born=born)

@@ -12,7 +12,7 @@ from lium_plan.diagnostics import Failure
 from lium_plan.lium.client import LiumClient
 from lium_plan.lium.errors import LiumError, ScopeError
 from lium_plan.operations.connecting import connect
-from lium_plan.operations.states import open_store
+from lium_plan.operations.outside import open_local_store
 from lium_plan.settings import Settings
 from lium_plan.ssh.keys import public_key_line
 
@@ -54,7 +54,7 @@ def _ssh_key(settings: Settings) -> Check:
 
 def _state(settings: Settings) -> Check:
     try:
-        loaded = open_store(settings).load()
+        loaded = open_local_store(settings).load()
     except Failure as failure:
         return Check("state", False, failure.diagnostics[0].message, failure.diagnostics[0].hint)
     if loaded.state is None:

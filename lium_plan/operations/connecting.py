@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -15,8 +13,8 @@ from lium_plan.kinds.services import Identity, Services, SshKeys
 from lium_plan.lium.client import LiumClient
 from lium_plan.lium.errors import AuthError, LiumConfigError, LiumError, PermissionError_
 from lium_plan.lium.poller import PodPoller
+from lium_plan.operations.outside import REAL, Outside
 from lium_plan.settings import Settings
-from lium_plan.ssh.connector import SshConnector
 from lium_plan.ssh.pins import PinStore
 from lium_plan.state.model import State
 
@@ -27,18 +25,19 @@ class Connection:
 
     client: LiumClient
     poller: PodPoller
+    outside: Outside
 
 
 @asynccontextmanager
-async def connect(settings: Settings, *, key_needed: bool = True) -> AsyncIterator[Connection]:
+async def connect(settings: Settings, *, key_needed: bool = True, outside: Outside = REAL) -> AsyncIterator[Connection]:
     """Raises `Failure` without a key (unless it is not needed) or for an address that can't be used."""
     key = settings.require_key() if key_needed else settings.api_key
     try:
-        client = LiumClient(settings.base_url, key, environ=settings.environ)
+        client = outside.open_client(settings, key)
     except LiumConfigError as wrong:
         raise Failure(ExitCode.ERROR, (error("bad-address", str(wrong)),)) from wrong
     async with client, PodPoller(client) as poller:
-        yield Connection(client, poller)
+        yield Connection(client, poller, outside)
 
 
 def open_drivers(settings: Settings, connection: Connection, state: State) -> Mapping[str, Driver]:
@@ -46,13 +45,13 @@ def open_drivers(settings: Settings, connection: Connection, state: State) -> Ma
     services = Services(
         client=connection.client,
         poller=connection.poller,
-        connector=SshConnector(),
+        connector=connection.outside.open_connector(),
         pins=PinStore(settings.state_dir / "known_hosts"),
         keys=SshKeys(settings.ssh_key_path),
         identity=Identity(state.project, state.stack, state.lineage, state.salt),
         now=connection.client.server_time,
-        random_bytes=os.urandom,
-        new_uuid=lambda: str(uuid.uuid4()),
+        random_bytes=connection.outside.random_bytes,
+        new_uuid=connection.outside.new_uuid,
         logs=settings.state_dir / "logs" / state.stack,
     )
     return {name: load_driver(name, services) for name in KINDS}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from dataclasses import dataclass
 
 from lium_plan.kinds.desired import Desired
@@ -11,7 +9,7 @@ from lium_plan.manifest.expand import expand
 from lium_plan.manifest.model import Manifest
 from lium_plan.operations.connecting import Connection, api_failures, connect, open_drivers
 from lium_plan.operations.observing import observe
-from lium_plan.operations.states import open_store
+from lium_plan.operations.outside import REAL, Outside
 from lium_plan.operations.validating import load_manifest
 from lium_plan.planning.members import completed_fleets, membership
 from lium_plan.planning.observed import Observed
@@ -31,20 +29,20 @@ class Planned:
     observed: Observed
 
 
-async def make_plan(settings: Settings, request: PlanRequest) -> Plan:
+async def make_plan(settings: Settings, request: PlanRequest, *, outside: Outside = REAL) -> Plan:
     """What `apply` would do now. Raises `Failure` when that can't be known."""
     manifest = None if request.destroying else load_manifest(settings, request.sources)
-    state = open_store(settings).load().state
-    async with connect(settings) as connection:
-        known = state if state is not None else unborn_state(settings, manifest)
+    state = outside.open_store(settings).load().state
+    async with connect(settings, outside=outside) as connection:
+        known = state if state is not None else unborn_state(settings, manifest, outside)
         planned = await look_and_plan(settings, connection, manifest, known, request, born=state is not None)
     return planned.plan
 
 
-def unborn_state(settings: Settings, manifest: Manifest | None) -> State:
+def unborn_state(settings: Settings, manifest: Manifest | None, outside: Outside) -> State:
     """The state that a first apply would begin with."""
     project = manifest.project if manifest is not None else ""
-    return new_state(project, settings.stack, lineage=str(uuid.uuid4()), salt=os.urandom(32))
+    return new_state(project, settings.stack, lineage=outside.new_uuid(), salt=outside.random_bytes(32))
 
 
 async def look_and_plan(

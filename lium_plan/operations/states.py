@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from lium_plan.diagnostics import ExitCode, Failure, error
+from lium_plan.operations.outside import open_local_store
 from lium_plan.planning.plan import OutputValue
 from lium_plan.settings import Settings
 from lium_plan.state.events import AuditEvent
-from lium_plan.state.local import LocalStore
 from lium_plan.state.model import State
-
-
-def open_store(settings: Settings) -> LocalStore:
-    return LocalStore(settings.state_dir, settings.stack, now=lambda: datetime.now(UTC))
 
 
 def load_state(settings: Settings) -> State:
     """Raises `Failure` (1) when nothing was ever applied, or the files can't be read."""
-    state = open_store(settings).load().state
+    state = open_local_store(settings).load().state
     if state is None:
         raise Failure(
             ExitCode.ERROR,
@@ -41,4 +36,4 @@ def outputs(settings: Settings) -> Mapping[str, OutputValue]:
 
 def events(settings: Settings) -> tuple[AuditEvent, ...]:
     """The audit log, oldest first."""
-    return open_store(settings).events()
+    return open_local_store(settings).events()

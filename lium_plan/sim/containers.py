@@ -67,9 +67,10 @@ def forget_volume(world: World, volume_id: str) -> None:
 
 
 def restart_containers(world: World) -> None:
-    """After a reload: ask again for every container that should be up."""
+    """After a reload: ask for every container that should be up, once."""
+    world.effects[:] = [effect for effect in world.effects if not isinstance(effect, StartContainer)]
     for pod in world.pods.where("alive", True):
+        if pod.container is ContainerState.UP:
+            pod = world.pods.change(pod.id, ssh_delay_s=0.0)
         if pod.container is not ContainerState.NONE:
-            if pod.container is ContainerState.UP:
-                pod = world.pods.change(pod.id, ssh_delay_s=0.0)
             start_container(world, pod)

@@ -68,15 +68,25 @@ def _begin(world: World, pod: Pod, *, seconds: float, fails: str | None) -> Pod:
     return pod
 
 
+def is_under_way(pod: Pod) -> bool:
+    """Being created or rebooted. A row that vanished keeps its last status."""
+    return pod.deleted_at is None and pod.status in UNDER_WAY
+
+
+def is_in_use(pod: Pod) -> bool:
+    """It holds its GPUs and is billed for them."""
+    return pod.deleted_at is None and pod.status in IN_USE
+
+
 def on_ready(world: World, timer: Timer) -> None:
     pod = world.pods[timer.ref]
-    if pod.status in UNDER_WAY and str(pod.generation) == timer.note:
+    if is_under_way(pod) and str(pod.generation) == timer.note:
         containers.start_container(world, pod)
 
 
 def on_fails(world: World, timer: Timer) -> None:
     pod = world.pods[timer.ref]
-    if pod.status in UNDER_WAY and str(pod.generation) == timer.note:
+    if is_under_way(pod) and str(pod.generation) == timer.note:
         fail(world, pod, f"{pod.fails_with} (failure_step: {pod.fails_at_step})")
 
 
@@ -103,8 +113,9 @@ def fail(world: World, pod: Pod, error: str) -> None:
 
 
 def on_failed_forgotten(world: World, timer: Timer) -> None:
-    if world.pods[timer.ref].status is PodStatus.CREATION_FAILED:
-        remove_row(world, world.pods[timer.ref])
+    pod = world.pods[timer.ref]
+    if pod.deleted_at is None and pod.status is PodStatus.CREATION_FAILED:
+        remove_row(world, pod)
 
 
 def container_started(world: World, pod_id: str, generation: int, endpoint: Endpoint) -> None:
@@ -140,7 +151,7 @@ def container_started(world: World, pod_id: str, generation: int, endpoint: Endp
 def container_failed(world: World, pod_id: str, generation: int, error: str) -> None:
     """A report: the machines could not run it."""
     pod = world.pods.get(pod_id)
-    if pod is not None and pod.generation == generation and pod.status in UNDER_WAY:
+    if pod is not None and pod.generation == generation and is_under_way(pod):
         fail(world, pod, f"Container creation failed due to {error} (failure_step: {'docker_run'})")
 
 
@@ -273,7 +284,7 @@ def install_jupyter(world: World, pod: Pod) -> None:
 
 def on_jupyter_done(world: World, timer: Timer) -> None:
     pod = world.pods[timer.ref]
-    if pod.status is PodStatus.RUNNING and pod.host is not None:
+    if pod.deleted_at is None and pod.status is PodStatus.RUNNING and pod.host is not None:
         port = next((outer for inner, outer in pod.ports.items() if inner != 22), pod.ports.get(22))
         world.pods.change(
             pod.id,

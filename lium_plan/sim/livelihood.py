@@ -119,5 +119,5 @@ def on_price_change(world: World, timer: Timer) -> None:
         return
     node = world.nodes.put(replace(node, price_per_gpu=node.pending_price, pending_price=None, pending_price_at=None))
     for pod in world.pods.where("node", node.id):
-        if pod.status in lifecycle.IN_USE:
+        if lifecycle.is_in_use(pod):
             money.reprice(world, pod, market.price_for(node, pod.gpu_count))

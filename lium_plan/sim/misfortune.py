@@ -12,7 +12,12 @@ from lium_plan.sim.world import World
 
 
 def break_pod(world: World, pod: Pod) -> None:
-    """The provider force-closes it: billing ends and is credited, only DELETE works from here on (contract §4.1)."""
+    """The provider force-closes it: billing ends and is credited, only DELETE works from here on (contract §4.1).
+
+    Nothing happens to a pod that isn't in use any more; the same goes for `reclaim`.
+    """
+    if not lifecycle.is_in_use(pod):
+        return
     containers.stop_container(world, pod)
     money.close(world, pod.id, credit=True)
     before = pod.status
@@ -36,6 +41,8 @@ def break_pod(world: World, pod: Pod) -> None:
 
 def reclaim(world: World, pod: Pod, *, notice_s: float = 0.0) -> None:
     """The provider of a spot node takes it back, after `notice_s` of the server's seconds."""
+    if not lifecycle.is_in_use(pod):
+        return
     if notice_s > 0:
         at = world.now + world.took(notice_s)
         world.pods.change(pod.id, notice_at=at, updated_at=world.now)
@@ -47,9 +54,7 @@ def reclaim(world: World, pod: Pod, *, notice_s: float = 0.0) -> None:
 
 
 def on_reclaimed(world: World, timer: Timer) -> None:
-    pod = world.pods[timer.ref]
-    if pod.deleted_at is None and pod.status in lifecycle.IN_USE:
-        reclaim(world, pod)
+    reclaim(world, world.pods[timer.ref])
 
 
 def vanish(world: World, pod: Pod) -> None:

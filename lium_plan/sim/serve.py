@@ -138,7 +138,8 @@ async def _serve(
             raise _failure("sim-world", str(problem)) from None
         if simulator.resumed:
             say(
-                f"going on with the world in {options.world}: its nodes, balances and faults; only --speed is taken over"
+                f"going on with the world in {options.world}: its own nodes, balances and faults; "
+                "of the options only the speed is taken over"
             )
         async with simulator:
             await _answer(options, simulator, listener, say_ready, say)

@@ -77,6 +77,7 @@ class Simulator:
 
     async def __aenter__(self) -> Simulator:
         if self.resumed:
+            self.advance()
             containers.restart_containers(self.world)
         self.machines.start()
         self.machines.kick()

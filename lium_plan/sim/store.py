@@ -59,6 +59,7 @@ class FileStore:
         self._tables: dict[str, Table[Any]] = {}
         self._adapters: dict[str, TypeAdapter[Any]] = {}
         self._settings: Settings | None = None
+        self._clock_shift_s = 0.0
 
     @property
     def has_world(self) -> bool:
@@ -143,7 +144,8 @@ class FileStore:
         return json.dumps(entry, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
     def flush(self, world: World) -> None:
-        if self._file is None or not (self._changed or self._settings is not world.settings):
+        jumped = self._clock_shift_s != world.clock_shift_s
+        if self._file is None or not (self._changed or jumped or self._settings is not world.settings):
             return
         line = self._line(world, list(self._changed), with_settings=self._settings is not world.settings)
         view = memoryview(line)
@@ -151,6 +153,7 @@ class FileStore:
             view = view[self._file.write(view) :]
         self._changed.clear()
         self._settings = world.settings
+        self._clock_shift_s = world.clock_shift_s
 
     def close(self) -> None:
         if self._file is not None:

@@ -93,17 +93,48 @@ __lp_end() { return 0; }
 
 _STEP = '__lp_step() { echo "$1" >&9; }\n'
 
+# After each command but the last its number, and whether the shell is as it was before the first: then what follows
+# comes out the same in a fresh shell. The beginning is kept in an unlinked file, since it may hold secrets.
+_STEPS = r"""
+__lp_shell() (
+    set +eux
+    unset -v __lp_script __lp_all __lp_old __lp_line
+    pwd
+    umask
+    echo "$1"
+    { set; export -p; } | while IFS= read -r __lp_line; do
+        case $__lp_line in
+            __lp_* | _=* | "export _="* | LINENO=* | PPID=* | OPT*=* | RANDOM=* | SRANDOM=* | SECONDS=* | EPOCH*=* | BASH*=* ) ;;
+            FUNCNAME=* | PIPESTATUS=* | SHELLOPTS=* ) ;;
+            *) echo "$__lp_line" ;;
+        esac
+    done
+)
+__lp_step() {
+    if [ "$2" = last ]; then
+        echo "$1" >&9
+    elif [ "$(cat <"/proc/self/fd/7")" = "$(__lp_shell "$-")" ]; then
+        echo "$1 as-before" >&9
+    else
+        echo "$1 changed" >&9
+    fi 2>/dev/null
+}
+( umask 077; : >"${__lp_dir-}/shell" ) 2>/dev/null &&
+    __lp_shell "$-" >"$__lp_dir/shell" 2>/dev/null && exec 7<"$__lp_dir/shell" && rm -f "$__lp_dir/shell"
+"""
+
 
 def join_commands(commands: Sequence[str], *, steps: bool) -> str:
     """The commands as one script. With `steps` each is followed by a record of its end.
 
     An empty line after each keeps a trailing backslash from reaching into the next.
     """
-    parts = [_STEP if steps else ""]
+    several = len(commands) > 1
+    parts = ["" if not steps else _STEPS if several else _STEP]
     for index, command in enumerate(commands):
         parts.append(f"{check_script(command, f'command {index + 1}')}\n\n")
         if steps:
-            parts.append(f"__lp_step {index}\n")
+            parts.append(f"__lp_step {index} {'last' if index + 1 == len(commands) else 'more'}\n")
     return "".join(parts)
 
 

@@ -25,6 +25,10 @@ class Markers:
     finished_steps: tuple[int, ...]
     """Indices of the commands that ended well, in order. The next one may have begun."""
     exit_status: int | None
+    shell_as_before: bool = False
+    """After the last of them the shell had the variables, directory and options that it began with."""
+    restarted: bool = False
+    """The pod's container was restarted since the run began."""
 
 
 _READ = r"""
@@ -41,6 +45,11 @@ elif [ -e "$__lp_dir/exit" ]; then
 else
     echo lium-plan:lost
 fi
+if [ -e "$__lp_dir/run" ]; then
+    __lp_recorded_alive run || :
+    __lp_this_boot
+    [ "$__lp_on" = "$__lp_boot" ] || echo lium-plan:restarted
+fi
 [ ! -e "$__lp_dir/steps" ] || while read -r __lp_step; do
     echo "lium-plan:step $__lp_step"
 done <"$__lp_dir/steps"
@@ -52,11 +61,16 @@ async def read_markers(session: Session, marker_dir: str, *, timeout_s: float) -
     """What the run with this `marker_dir` has done so far (see `image_env.run_in_image`)."""
     script = f"{BASE}{AT_HOME}{RECORDS}__lp_use_dir {quote_path(marker_dir)}\n{_READ}"
     state, status, steps = RunState.NEVER_STARTED, None, []
+    as_before = restarted = False
     for line in await ask(session, script, timeout_s=timeout_s):
         word, _, rest = line.partition(" ")
         if word == "step":
-            steps.append(int(rest))
+            number, _, shell = rest.partition(" ")
+            steps.append(int(number))
+            as_before = shell == "as-before"
+        elif word == "restarted":
+            restarted = True
         else:
             state = RunState(word)
             status = int(rest) if state is RunState.EXITED else None
-    return Markers(state, tuple(steps), status)
+    return Markers(state, tuple(steps), status, as_before, restarted)

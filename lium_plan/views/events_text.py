@@ -63,7 +63,7 @@ def event_text(event: Event, board: Board, paint: Paint = PLAIN) -> str:
 
 
 def _because(event: Event) -> str:
-    return f": {one_line(event.message)}" if event.message else ""
+    return f": {one_line(event.message.removeprefix('skipped: '))}" if event.message else ""
 
 
 def heartbeat_text(board: Board, now: datetime, paint: Paint = PLAIN) -> str:

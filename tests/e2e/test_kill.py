@@ -3,13 +3,15 @@ else (promise 1; cases A1, B1, C1, G10).
 
 The points are those of `tests.support.crash_launcher`: before a request leaves, with half of it sent, when the server has
 acted and nobody has read its answer, at the n-th write to the journal (before, after, in the middle of the line), around
-the rename of a snapshot, in the middle of SSH. Each has an account of its own on one local Lium.
+the rename of a snapshot, in the middle of SSH. Each has an account and a node of its own on one local Lium: a rent that
+was never sent can be repeated at once while its node is free, and has to be waited out for six minutes when it is not.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.projects import Project, new_project
-from tests.support.sims import Row, Sim
+from tests.support.sims import Row, Sim, serving
 
 AT_ONCE = 4
 
@@ -36,6 +38,7 @@ fleets:
   workers:
     nodes: 4
     resources: {gpu: "RTX4090:1"}
+    node_ids: [NODE]
     max_price: 2.00
     template: base
     ttl: 2h
@@ -46,6 +49,7 @@ fleets:
         - sh ~/work/setup.sh
   store:
     resources: {gpu: "RTX4090:1"}
+    node_ids: [NODE]
     max_price: 2.00
     template: base
     volume: data
@@ -124,11 +128,44 @@ def run_trials(points: Sequence[str], trial: Callable[[Trial], None]) -> None:
     assert not wrong, "\n".join((table, *wrong))
 
 
+def node(number: int) -> Row:
+    """A row of the public feed: a node that one trial has for itself."""
+    return {
+        "id": f"00000000-0000-4000-8000-{number:012x}",
+        "gpu_model": "RTX 4090",
+        "gpu_count": 8,
+        "available_gpu_count": 8,
+        "min_rentable_gpu_count": 1,
+        "price_per_gpu_hour": 0.5,
+        "gpu_memory_gb": 24,
+        "cpu_count": 96,
+        "ram_gb": 503,
+        "disk_gb": 3500,
+        "disk_free_gb": 3000,
+        "tier": "secure",
+        "country": "United States",
+        "country_code": "US",
+        "region": "VA",
+        "city": "Ashburn",
+    }
+
+
+@pytest.fixture(scope="module")
+def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sim]:
+    """A local Lium with a node for each point."""
+    scratch = tmp_path_factory.mktemp("roomy")
+    feed = scratch / "feed.json"
+    rows = [node(number) for number in range(len(APPLY_POINTS) + len(DESTROY_POINTS))]
+    feed.write_text(json.dumps({"nodes": rows}))
+    with serving(scratch, "--feed", str(feed)) as running:
+        yield running
+
+
 @pytest.fixture
-def five(sim: Sim, tmp_path: Path) -> Callable[[str], Project]:
-    def make(account: str) -> Project:
-        project = new_project(sim, account, tmp_path)
-        project.write(FIVE)
+def five(roomy: Sim, tmp_path: Path) -> Callable[[int], Project]:
+    def make(number: int) -> Project:
+        project = new_project(roomy, f"p{number}", tmp_path)
+        project.write(FIVE.replace("NODE", str(node(number)["id"])))
         project.write(SETUP, "setup.sh")
         return project
 
@@ -136,11 +173,11 @@ def five(sim: Sim, tmp_path: Path) -> Callable[[str], Project]:
 
 
 @pytest.mark.timeout(420)
-def test_an_apply_killed_anywhere_is_finished_by_the_next(five: Callable[[str], Project]) -> None:
+def test_an_apply_killed_anywhere_is_finished_by_the_next(five: Callable[[int], Project]) -> None:
     assert len(APPLY_POINTS) >= 24
 
     def trial(one: Trial) -> None:
-        project = five(f"apply-{APPLY_POINTS.index(one.point)}")
+        project = five(APPLY_POINTS.index(one.point))
         one.code = project.crash("apply", "--auto-approve", at=one.point).code
         assert one.code == -9, "the point was never reached"
         then = project.ledger("pod", open_only=True)
@@ -168,9 +205,9 @@ def test_an_apply_killed_anywhere_is_finished_by_the_next(five: Callable[[str], 
 
 
 @pytest.mark.timeout(300)
-def test_a_destroy_killed_anywhere_is_finished_by_the_next(five: Callable[[str], Project]) -> None:
+def test_a_destroy_killed_anywhere_is_finished_by_the_next(five: Callable[[int], Project]) -> None:
     def trial(one: Trial) -> None:
-        project = five(f"destroy-{DESTROY_POINTS.index(one.point)}")
+        project = five(len(APPLY_POINTS) + DESTROY_POINTS.index(one.point))
         project.apply()
         one.code = project.crash("destroy", "--auto-approve", at=one.point).code
         assert one.code == -9, "the point was never reached"

@@ -86,11 +86,12 @@ def test_fleets_and_policy(tmp_path: Path) -> None:
 
 
 def test_d9_the_planner_chooses_the_members_of_a_count(tmp_path: Path) -> None:
-    desired = expand(manifest_in(tmp_path), members={"trainers": ("0", "2", "4"), "named": ("x",)})
+    desired = expand(manifest_in(tmp_path), members={"trainers": ("0", "2", "4"), "named": ("head", "x")})
     found = addresses(desired)
     assert "fleet.trainers[4].bootstrap" in found
     assert "fleet.trainers[1]" not in found
     assert "fleet.named[head]" in found
+    assert "fleet.named[worker-a]" not in found
     assert "fleet.named[x]" not in found
 
 

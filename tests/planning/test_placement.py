@@ -85,14 +85,14 @@ def test_others_are_moved_aside_over_several_steps() -> None:
 def test_the_first_come_moves_to_its_second_choice() -> None:
     market = feed("n1 1xA100 1", "n2 1xL40 2", "n3 1xH100 3")
     found = place([*needs("a", 1, "1xA100,L40"), *needs("b", 1, "1xA100,H100"), *needs("c", 1, "1xA100,H100")], market)
-    assert nodes(found) == {"fleet.a[0]": "n2", "fleet.b[0]": "n3", "fleet.c[0]": "n1"}
+    assert nodes(found) == {"fleet.a[0]": "n2", "fleet.b[0]": "n1", "fleet.c[0]": "n3"}
 
 
 def test_who_is_moved_aside_may_move_others_aside() -> None:
     market = feed("n1 1xA100 1", "n2 1xL40 2", "n3 1xH100 3", "n4 1xB200 4")
     fleets = {"a": "1xA100,L40", "b": "1xL40,B200", "c": "1xA100,H100", "d": "1xA100,H100"}
     found = place([need for name, gpus in fleets.items() for need in needs(name, 1, gpus)], market)
-    assert nodes(found) == {"fleet.a[0]": "n2", "fleet.b[0]": "n4", "fleet.c[0]": "n3", "fleet.d[0]": "n1"}
+    assert nodes(found) == {"fleet.a[0]": "n2", "fleet.b[0]": "n4", "fleet.c[0]": "n1", "fleet.d[0]": "n3"}
 
 
 def test_nobody_is_moved_when_that_would_not_help() -> None:

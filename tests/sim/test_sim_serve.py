@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import asyncssh
 import httpx
 import pytest
 
@@ -18,9 +20,11 @@ KEYED = {"X-API-KEY": "sk_sim_local"}
 
 
 @contextmanager
-def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`python -m lium_plan.sim`, without machines; yields the process and the base URL."""
-    command = [sys.executable, "-m", "lium_plan.sim", "--no-machines", *options]
+def serving(*options: str, machines: bool = False) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`python -m lium_plan.sim`; yields the process and the base URL."""
+    command = [sys.executable, "-m", "lium_plan.sim", *options]
+    if not machines:
+        command.append("--no-machines")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -29,8 +33,11 @@ def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         assert second == "LIUM_API_KEY=sk_sim_local\n"
         yield process, first.removeprefix("LIUM_BASE_URL=").strip()
     finally:
-        process.kill()
-        process.communicate()
+        process.terminate()
+        try:
+            process.communicate(timeout=20)
+        finally:
+            process.kill()
 
 
 def test_it_says_two_lines_answers_and_ends_with_0_on_sigterm() -> None:
@@ -126,4 +133,40 @@ def test_it_ends_by_itself_when_idle_but_not_while_a_pod_is_alive() -> None:
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(timeout=1.5)
             client.delete(f"/pods/{made['id']}").raise_for_status()
+        assert process.wait(timeout=20) == 0
+
+
+@pytest.mark.parametrize("mode", [(), ("--confined",)])
+def test_a_rented_pod_has_a_machine_behind_it(mode: tuple[str, ...]) -> None:
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    fault = {"match": {"path": "/executors/*/rent"}, "effect": {"do": "twist", "twist": {"ssh_delay_seconds": 0}}}
+
+    async def nvidia_smi(port: int) -> str:
+        options = {"username": "root", "client_keys": [key], "known_hosts": None, "config": None}
+        async with asyncssh.connect("127.0.0.1", port, **options) as connection:
+            done = await connection.run("nvidia-smi -L", check=True)
+            return str(done.stdout)
+
+    with serving("--nodes", "3", "--speed", "100", *mode, machines=True) as (process, base):
+        with httpx.Client(base_url=base, headers=KEYED) as client:
+            control = base.removesuffix("/api") + "/_sim"
+            client.post(f"{control}/faults", json=fault).raise_for_status()
+            node = next(row for row in client.get("/executors").json() if row["available_gpu_count"] >= 2)
+            template = client.post("/templates", json={"name": "t", "docker_image": "limsim/plain"}).json()["id"]
+            public = key.export_public_key().decode()
+            wanted = {"pod_name": "p", "template_id": template, "gpu_count": 2, "user_public_key": [public]}
+            if node["min_gpu_count_for_rental"] is None:
+                wanted["gpu_count"] = node["gpu_count"]
+            pod = client.post(f"/executors/{node['id']}/rent", json=wanted).json()["pod_id"]
+            client.post(f"{control}/advance", json={"seconds": 60}).raise_for_status()
+            row = client.get(f"/pods/{pod}").json()
+            assert row["status"] == "RUNNING"
+            port = row["ports_mapping"]["22"]
+            listed = asyncio.run(nvidia_smi(port))
+            assert listed.count(node["machine_name"]) == wanted["gpu_count"]
+            client.delete(f"/pods/{pod}").raise_for_status()
+            client.post(f"{control}/advance", json={"seconds": 60}).raise_for_status()
+            with pytest.raises(OSError):
+                asyncio.run(nvidia_smi(port))
+        process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=20) == 0

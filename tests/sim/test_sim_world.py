@@ -12,6 +12,7 @@ import pytest
 
 from lium_plan.sim.bare import BareRuntime
 from lium_plan.sim.clock import LoopClock
+from lium_plan.sim.effects import StartContainer
 from lium_plan.sim.history import HANDLERS
 from lium_plan.sim.inprocess import open_in_process
 from lium_plan.sim.records import TimerKind
@@ -138,6 +139,7 @@ def test_a_restarted_server_goes_on(tmp_path: Path) -> None:
                 assert replay.headers["Idempotent-Replayed"] == "true"
                 assert lab.world.settings.delete_seconds == 5
                 assert lab.world.settings.speed == 2
+                assert not any(isinstance(effect, StartContainer) for effect in lab.world.effects)
                 assert 6 < (await lab.get("/users/me"))["balance"] < 7
                 fresh = await lab.rent()
                 assert fresh != pod_id
@@ -149,15 +151,36 @@ def test_a_restarted_server_goes_on(tmp_path: Path) -> None:
     run_virtual(after(pod_id, body))
 
 
+def test_what_became_due_while_the_server_was_down_has_happened(tmp_path: Path) -> None:
+    path = tmp_path / "world.jsonl"
+
+    async def main() -> None:
+        clock = LoopClock()
+        async with open_in_process(Beginning(seed=5), store=FileStore(path)) as lium:
+            lab = Lab(lium)
+            async with lab.client:
+                ended = await lab.running(termination_hours=1)
+                ready = await lab.rent()
+        await asyncio.sleep(2 * 3600)
+        runtime = BareRuntime()
+        async with open_in_process(store=FileStore(path), runtime=runtime, clock=clock) as lium:
+            lab = Lab(lium)
+            async with lab.client:
+                await lium.simulator.machines.settle()
+                assert list(runtime.running) == [ready]
+                assert (await lab.get(f"/pods/{ready}"))["status"] == "RUNNING"
+                events = await lab.get(f"/pods/{ended}/events")
+                assert events[-1]["reason"] == "scheduled_termination"
+
+    run_virtual(main())
+
+
 def test_the_jump_in_time_outlives_the_process(tmp_path: Path) -> None:
     path = tmp_path / "world.jsonl"
 
     async def main() -> None:
         async with open_in_process(Beginning(nodes=1), store=FileStore(path)) as lium:
             await lium.simulator.jump(86400)
-            lab = Lab(lium)
-            async with lab.client:
-                await lab.post("/volumes", {"name": "v"})
             late = lium.world.now
         async with open_in_process(Beginning(nodes=1), store=FileStore(path), clock=LoopClock()) as lium:
             lium.simulator.advance()

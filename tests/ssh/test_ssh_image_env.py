@@ -133,7 +133,7 @@ def test_another_user(shell: Shell, user: str) -> None:
         assert b"setpriv" in out
     else:
         assert (status, out) == (3, b"65534\ns\n")
-        assert steps.read_text() == "0\n"
+        assert steps.read_text() == "0 changed\n"
     status, out = asyncio.run(_run(session, ["echo ran"], user="no-such-user"))
     assert (status, out) == (LAUNCHER_FAILED, b"lium-plan: the image has no user no-such-user\n")
 
@@ -212,10 +212,40 @@ def test_markers_tell_what_has_finished(shell: Shell) -> None:
 
     assert asyncio.run(scenario()) == [
         Markers(RunState.NEVER_STARTED, (), None),
-        Markers(RunState.RUNNING, (0,), None),
-        Markers(RunState.EXITED, (0, 1), 4),
+        Markers(RunState.RUNNING, (0,), None, shell_as_before=True),
+        Markers(RunState.EXITED, (0, 1), 4, shell_as_before=True),
     ]
     assert (shell.home / ".lium-plan" / "b 1").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    ("command", "as_before"),
+    [
+        ("echo x >file; (cd /; A=1); sh -c 'cd /; export A=1'", True),
+        ("export B; umask $(umask)", True),
+        ("cd /", False),
+        ("A=1", False),
+        ("A='two\nlines'", False),
+        ("unset HOME", False),
+        ("PATH=/nowhere:$PATH", False),
+        ("umask 077", False),
+        ("set +e", False),
+        ("set -f", False),
+    ],
+)
+def test_markers_tell_whether_a_command_changed_the_shell(shell: Shell, command: str, as_before: bool) -> None:
+    session = shell.session(environment={**CONFINED, "TOKEN": "a\nb'c"})
+    env = {"B": "1", "SECRET": "canary-9f2\nsecond"}
+
+    async def scenario() -> Markers:
+        await run_in_image(session, [command, "exit 3"], env=env, marker_dir="m", timeout_s=20)
+        return await read_markers(session, "m", timeout_s=10)
+
+    found = asyncio.run(scenario())
+    assert found.finished_steps == (0,)
+    assert found.shell_as_before is as_before
+    left = [path for path in (shell.home / "m").iterdir() if b"canary" in path.read_bytes()]
+    assert left == [], "what the shell held must not stay on the disk"
 
 
 def test_commands_end_when_their_caller_leaves(shell: Shell) -> None:

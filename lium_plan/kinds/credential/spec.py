@@ -44,7 +44,9 @@ class Credentials:
     incidental = True
 
     def inputs(self, spec: CredentialSpec, comparison: Comparison) -> Mapping[str, Json]:
-        return {"username": redact(spec.username, comparison), "password": redact(spec.password, comparison)}
+        # A password is a secret wherever it was written.
+        password = Text.of(spec.password.reveal(), sensitive=True) if spec.password.known else spec.password
+        return {"username": redact(spec.username, comparison), "password": redact(password, comparison)}
 
     def compare(
         self, resource: Resource, record: Record, observation: Observation | None, comparison: Comparison

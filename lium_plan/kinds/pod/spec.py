@@ -193,6 +193,8 @@ class Pods:
         status = observation.status if observation is not None else None
         if status in DEAD_STATUSES:
             return Change(Verb.REPLACE, f"the server says {status}", drift=(status or "").lower())
+        if status == "DELETING":
+            return Change(Verb.REPLACE, "it is being deleted", drift="deleting")
         if record.status in ("failed", "broken", "deleting"):
             return Change(Verb.REPLACE, _why_dead(record), drift=record.status)
         violated = self._violations(spec, record)

@@ -73,7 +73,7 @@ class Volumes:
 
     def title(self, resource: Resource | None, record: Record | None) -> str:
         if resource is not None and record is None:
-            return "S3 volume, no fixed size"
+            return "S3 volume, no fixed size\tusage-billed"
         name = record.attributes.get("name") if record is not None else None
         size = record.attributes.get("size_gb") if record is not None else None
         return f"S3 volume {name}" + (f", {size} GB stored" if size else "")
