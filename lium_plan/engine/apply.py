@@ -6,7 +6,7 @@ Owns the way from an action to a driver's step, and from what happened to result
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -17,12 +17,15 @@ from lium_plan.engine.events import ActionResult, EventType, ResultKind
 from lium_plan.engine.run import EngineRun, price_of
 from lium_plan.engine.walk import Ending, walk
 from lium_plan.kinds.desired import Desired
-from lium_plan.kinds.protocol import ActionFailed, Cancelled, Comparison, Driver, Record, Step, Verb
+from lium_plan.kinds.protocol import ActionFailed, Cancelled, Comparison, Driver, Interrupted, Record, Step, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.order import Graph
 from lium_plan.planning.plan import Action, Plan
 
 PROTECTION = "lifecycle.prevent_destroy"
+
+Rescue = Callable[[Action, Interrupted], Awaitable[bool]]
+"""Puts another pod in the place of one that was taken away; False when the action has to fail over it."""
 
 
 def action_id(action: Action) -> str:
@@ -42,6 +45,7 @@ class Applier:
         *,
         emitter: Emitter,
         now: Callable[[], datetime],
+        rescue: Rescue | None = None,
     ) -> None:
         self._actions = {action_id(action): action for action in plan.actions}
         self._desired = desired
@@ -49,6 +53,7 @@ class Applier:
         self._drivers = drivers
         self._emitter = emitter
         self._now = now
+        self._rescue = rescue
         self._started: dict[str, float] = {}
         self.results: list[ActionResult] = []
 
@@ -87,7 +92,15 @@ class Applier:
             price_per_hour_usd=action.price_per_hour_usd,
         )
         try:
-            await self._carry_out(action, identity)
+            while True:
+                try:
+                    await self._carry_out(action, identity)
+                    return
+                except Interrupted as lost:
+                    if self._rescue is None or not await self._rescue(action, lost):
+                        raise
+                    # On another pod nothing of it is there yet.
+                    action = replace(action, verb=Verb.RUN)
         except Cancelled:
             raise asyncio.CancelledError from None
 
@@ -180,7 +193,7 @@ def _message(end: ResultKind, cause: Diagnostic | None, because: Address | None)
     if cause is not None:
         return cause.message
     if because is not None:
-        return f"skipped: {because} failed"
+        return f"because {because} failed"
     return "interrupted" if end is ResultKind.INTERRUPTED else None
 
 

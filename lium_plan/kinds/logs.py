@@ -26,8 +26,8 @@ def log_path(directory: Path, address: Address) -> Path:
 class LogFile:
     """Appends the masked output of one attempt; keeps the last lines for messages.
 
-    With `source` (the attempt's place on the pod) a log of the same attempt is gone on with: `offset` then says how many
-    bytes of the pod's log it contains. With `going_on` the file is gone on with as it is.
+    With `source` (the attempt's place on the pod) a log of the same attempt is gone on with: `offset` then says how
+    many bytes of the pod's log it contains. With `going_on` the file is gone on with as it is.
     """
 
     TAIL_BYTES = 4096
@@ -58,9 +58,9 @@ class LogFile:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._file = os.fdopen(descriptor, "ab", buffering=0)
         self._size = os.fstat(descriptor).st_size
+        self._mid_line = self._size > 0 and not _last_bytes(path, 1).endswith(b"\n")
         if place is None:
-            self._write(f"--- {at:%Y-%m-%dT%H:%M:%SZ} {title}\n".encode())
-            self._remember()
+            self._line(f"{at:%Y-%m-%dT%H:%M:%SZ} {title}")
 
     def __enter__(self) -> Self:
         return self
@@ -82,8 +82,7 @@ class LogFile:
     def say(self, text: str) -> None:
         """A line of ours in between."""
         self._pass_on(self._mask.flush())
-        self._write(f"--- {text}\n".encode())
-        self._remember()
+        self._line(text)
 
     def last_lines(self, count: int) -> str:
         """The newest output, for an error message."""
@@ -97,9 +96,15 @@ class LogFile:
         self._tail = (self._tail + clean)[-self.TAIL_BYTES :]
         self._remember()
 
+    def _line(self, text: str) -> None:
+        begin = "\n--- " if self._mid_line else "--- "
+        self._write(f"{begin}{text}\n".encode())
+        self._remember()
+
     def _write(self, content: bytes) -> None:
         self._file.write(content)
         self._size += len(content)
+        self._mid_line = not content.endswith(b"\n")
 
     def _remember(self) -> None:
         if self._mark is not None:

@@ -54,13 +54,18 @@ class PodGone(Exception):
 async def open_session(
     services: Services, pod: Record, *, ssh_key: str | None, deadline_s: float, say: Callable[[str], None]
 ) -> Session:
-    """Log in with the pod's pinned host key. Raises `SshError`, `PodGone`; `OSError` for a missing key file."""
+    """Log in with the pod's pinned host key, and `ssh_key` or the key that it was checked with when it was rented.
+
+    Raises `SshError`, `PodGone`; `OSError` for a missing key file.
+    """
     written = pod.attributes.get("connect_command")
     if not isinstance(written, str):
         raise BadConnectCommand("", "the server gave none for this pod")
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + deadline_s
     pin = services.pins.pin(str(pod.id))
+    known_key = pod.attributes.get("ssh_key")
+    key_path = services.keys.private_key(ssh_key or (known_key if isinstance(known_key, str) else None))
     where = parse_connect_command(written)
     repinned = False
     while True:
@@ -68,7 +73,7 @@ async def open_session(
             services.connector.open(
                 where,
                 pin=pin,
-                key_path=services.keys.private_key(ssh_key),
+                key_path=key_path,
                 deadline_s=max(ends_at - loop.time(), 1.0),
                 on_stage=lambda stage: say(str(stage)),
             )

@@ -11,7 +11,6 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Protocol
 
-from lium_plan import __version__
 from lium_plan.diagnostics import ExitCode, Failure
 from lium_plan.engine.emitter import Emitter
 from lium_plan.engine.events import Event, EventType, RunReport
@@ -167,7 +166,7 @@ def _keep_outputs(session: Session, ledger: JournaledLedger, values: dict[str, J
 
 
 def _announce(emitter: Emitter, plan: Plan) -> None:
-    emitter.emit(EventType.VERSION, details={"version": __version__, "format_version": "1.0"})
+    emitter.emit(EventType.VERSION, details={"format_version": "1.0"})
     for action in plan.actions:
         emitter.emit(
             EventType.PLANNED_CHANGE,

@@ -14,25 +14,34 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING
+
+import highspy
+import numpy
+from numpy.typing import NDArray
 
 from lium_plan.kinds.values import Placement
 from lium_plan.planning.seating import Party, Room, Seating, score
-
-if TYPE_CHECKING:
-    import highspy
 
 MOST_USD = Decimal(1_000_000)
 """Dearer offers count as this: they stay the last choice, and the arithmetic stays exact."""
 PRICE_UNIT = 0.00001
 CLOSE = 1e-6
 """Figures that are closer than this are the same; prices are multiples of ten times as much."""
-EXACT_COLUMNS = 4000
-"""Up to so many seats the search goes on to the optimum; among more it ends within a thousandth of it."""
-SEARCH_NODES = 3000
-SHORT_SEARCH_NODES = 30
+EXACT_SEATS = 1500
+"""Up to so many seats the search goes on to the optimum; among more it ends where it is known to be near."""
 NEAR = 0.001
-TIE_COLUMNS = 4000
+"""So near, as a part of the cost."""
+SEARCH_NODES = 5000
+SHORT_SEARCH_NODES = 30
+STANDING_WEIGHT, PACK_WEIGHT = 1000.0, 10.0
+"""For a first attempt at all goals together, in terms of the dearest seat."""
+
+
+class _Quiet(highspy.Highs):
+    """The library says hello on stdout when it sets up its callbacks, before it can be told not to."""
+
+    def enableCallbacks(self) -> None:
+        return
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +54,12 @@ class Solved:
 def solve(parties: Sequence[Party], room: Room, start: Seating, *, ranks: Mapping[str, int]) -> Solved:
     """The best seating of parties that compete. `ranks`: the order in which nodes are preferred at equal cost."""
     model = _Model(parties, room, start)
-    for goal in model.counts():
+    if not model.exact:
+        model.attempt(model.all_goals())
+    for goal in (model.standing_goal(), model.packs_goal()):
         model.pursue(goal)
     bound = model.pursue(model.cost_goal())
-    if len(model.seats) <= TIE_COLUMNS:
+    if model.exact:
         model.pursue(model.rank_goal(ranks))
     found = model.seating()
     better = score(parties, room, found) <= score(parties, room, start)
@@ -122,6 +133,8 @@ class _Model:
         self._add_spread()
         self._packs = self._add_packs()
         self.values = self._from(start)
+        self.exact = len(self.seats) <= EXACT_SEATS
+        """Small enough to be searched to the end."""
 
     # --- the model -----------------------------------------------------------------------------------------------
 
@@ -196,9 +209,11 @@ class _Model:
 
     # --- goals ---------------------------------------------------------------------------------------------------
 
-    def counts(self) -> Iterable[_Goal]:
-        yield _Goal(dict.fromkeys(self._standing, 1.0), 1.0)
-        yield _Goal(dict.fromkeys(self._packs.values(), 1.0), 1.0)
+    def standing_goal(self) -> _Goal:
+        return _Goal(dict.fromkeys(self._standing, 1.0), 1.0)
+
+    def packs_goal(self) -> _Goal:
+        return _Goal(dict.fromkeys(self._packs.values(), 1.0), 1.0)
 
     def cost_goal(self) -> _Goal:
         return _Goal({column: seat.price_usd for column, seat in enumerate(self.seats)}, PRICE_UNIT)
@@ -206,12 +221,26 @@ class _Model:
     def rank_goal(self, ranks: Mapping[str, int]) -> _Goal:
         return _Goal({column: float(ranks[seat.node]) for column, seat in enumerate(self.seats)}, 1.0)
 
+    def all_goals(self) -> _Goal:
+        """A sum in which those that come first weigh most; its least is nearly always the least of each in turn."""
+        dearest = max((seat.price_usd for seat in self.seats), default=0.0)
+        standing = dict.fromkeys(self._standing, STANDING_WEIGHT * dearest)
+        packs = dict.fromkeys(self._packs.values(), PACK_WEIGHT * dearest)
+        return _Goal({**self.cost_goal().factors, **standing, **packs}, PRICE_UNIT)
+
+    def attempt(self, goal: _Goal) -> None:
+        """A better seating to go on from, if a short look finds one."""
+        self.values, _ = self._search(goal).best(exact=False)
+
+    def _search(self, goal: _Goal) -> _Search:
+        return _Search(self._rows, self._upper, len(self.seats), goal, self.values)
+
     def pursue(self, goal: _Goal) -> float:
         """Make the goal's sum as small as can be, keep it there from now on, and tell the bound."""
         bound = 0.0
         if not goal.is_reached(self.values, 0.0):
-            self.values, bound = _Search(self._rows, self._upper, len(self.seats), goal, self.values).best()
-        row = _Row(-math.inf, goal.value(self.values) + goal.unit / 10)
+            self.values, bound = self._search(goal).best(exact=self.exact)
+        row = _Row(-math.inf, goal.value(self.values) + (CLOSE if goal.unit < 1.0 else 0.0))
         for column, factor in goal.factors.items():
             if factor:
                 row.add(column, factor)
@@ -241,27 +270,33 @@ class _Search:
         self._goal = goal
         self._start = start
 
-    def best(self) -> tuple[list[float], float]:
-        """The best values found, and a bound that no values beat."""
-        relaxed = self._run(whole=False, lower=[0.0] * len(self._upper), upper=self._upper)
+    def best(self, *, exact: bool) -> tuple[list[float], float]:
+        """The best values found, and a bound that no values beat. Not `exact`: it may end when it is near."""
+        relaxed = self._run(self._upper)
         if relaxed is None:
             return self._start, 0.0
         loose, bound = list(relaxed.getSolution().col_value), relaxed.getInfo().objective_function_value
         least = self._goal.least(bound)
+        enough = least if exact else least + self._near(loose)
         best = self._start
-        if self._goal.is_reached(best, least):
-            return best, least
-        best = self._better(best, self._rounded(loose, least))
-        if self._goal.is_reached(best, least):
-            return best, least
-        return self._searched(best, loose, list(relaxed.getSolution().col_dual), bound, least)
+        if not self._goal.is_reached(best, enough):
+            best = self._better(best, self._rounded(loose, enough))
+        if not self._goal.is_reached(best, enough) and exact:
+            return self._searched(best, loose, list(relaxed.getSolution().col_dual), bound, least)
+        return best, least
+
+    def _near(self, loose: Sequence[float]) -> float:
+        """What may be missing: a part of what the seats cost."""
+        if self._goal.unit == 1.0:
+            return 0.0
+        return NEAR * sum(self._goal.factors.get(column, 0.0) * loose[column] for column in range(self._seats))
 
     def _better(self, values: list[float], found: list[float] | None) -> list[float]:
         if found is None or self._goal.value(found) > self._goal.value(values) - CLOSE:
             return values
         return found
 
-    def _rounded(self, loose: Sequence[float], least: float) -> list[float] | None:
+    def _rounded(self, loose: Sequence[float], enough: float) -> list[float] | None:
         """What the relaxation settled is kept, but on nodes where it left a fraction; the rest is a small program."""
         unsettled: set[int] = set()
         for row in self._rows:
@@ -271,7 +306,7 @@ class _Search:
             0.0 if column >= self._seats or column in unsettled or _is_fraction(value) else float(round(value))
             for column, value in enumerate(loose)
         ]
-        found = self._run(whole=True, lower=lower, upper=self._upper, target=least, nodes=SHORT_SEARCH_NODES, gap=NEAR)
+        found = self._run(self._upper, lower, nodes=SHORT_SEARCH_NODES, target=enough, slack=self._near(loose))
         return None if found is None else _whole(found)
 
     def _searched(
@@ -281,23 +316,11 @@ class _Search:
         gap = self._goal.value(best) - bound
         lower, upper = [0.0] * len(self._upper), list(self._upper)
         for column, dual in enumerate(duals):
-            if dual > gap + CLOSE and loose[column] <= lower[column] + CLOSE:
-                upper[column] = lower[column]
+            if dual > gap + CLOSE and loose[column] <= CLOSE:
+                upper[column] = 0.0
             elif -dual > gap + CLOSE and loose[column] >= upper[column] - CLOSE:
                 lower[column] = upper[column]
-        left = sum(high > low for low, high in zip(lower, upper, strict=True))
-        exact = left <= EXACT_COLUMNS
-        if not exact and gap <= NEAR * abs(bound):
-            return best, least
-        found = self._run(
-            whole=True,
-            lower=lower,
-            upper=upper,
-            start=best,
-            target=least,
-            nodes=SEARCH_NODES if exact else SHORT_SEARCH_NODES,
-            gap=0.0 if exact else NEAR,
-        )
+        found = self._run(upper, lower, nodes=SEARCH_NODES, target=least, start=best)
         if found is None:
             return best, least
         best = self._better(best, _whole(found))
@@ -306,51 +329,27 @@ class _Search:
 
     def _run(
         self,
-        *,
-        whole: bool,
-        lower: Sequence[float],
         upper: Sequence[float],
+        lower: Sequence[float] | None = None,
+        *,
+        nodes: int | None = None,
+        target: float = 0.0,
+        slack: float = 0.0,
         start: Sequence[float] | None = None,
-        target: float | None = None,
-        nodes: int = 0,
-        gap: float = 0.0,
-    ) -> highspy.Highs | None:
-        """The solver with a solution in it; None when it has none."""
-        import highspy
-        import numpy
-
-        solver = highspy.Highs()
-        options: dict[str, bool | int | float] = {
-            "output_flag": False,
-            "threads": 1,
-            "random_seed": 0,
-            "mip_rel_gap": gap,
-            "mip_abs_gap": self._goal.unit / 10,
-            "mip_max_nodes": nodes,
-        }
-        if target is not None:
-            options["objective_target"] = target + self._goal.unit / 10
-        if not whole:
-            del options["mip_max_nodes"]
+    ) -> _Quiet | None:
+        """The solver with an answer in it; None when it has none. `nodes` None: the relaxation."""
+        solver = _Quiet()
+        options: dict[str, bool | int | float] = {"output_flag": False, "threads": 1, "random_seed": 0}
+        if nodes is not None:
+            options |= {
+                "mip_max_nodes": nodes,
+                "mip_rel_gap": 0.0,
+                "mip_abs_gap": max(slack, self._goal.unit / 10),
+                "objective_target": target + self._goal.unit / 10,
+            }
         for name, value in options.items():
             solver.setOptionValue(name, value)
-        problem = highspy.HighsLp()
-        problem.num_col_, problem.num_row_ = len(upper), len(self._rows)
-        costs = numpy.zeros(len(upper))
-        for column, factor in self._goal.factors.items():
-            costs[column] = factor
-        problem.col_cost_ = costs
-        problem.col_lower_, problem.col_upper_ = numpy.array(lower), numpy.array(upper)
-        problem.row_lower_ = numpy.array([row.lower for row in self._rows], dtype=float)
-        problem.row_upper_ = numpy.array([row.upper for row in self._rows], dtype=float)
-        ends = numpy.cumsum([0, *(len(row.columns) for row in self._rows)])
-        problem.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        problem.a_matrix_.start_ = ends
-        problem.a_matrix_.index_ = numpy.array([column for row in self._rows for column in row.columns])
-        problem.a_matrix_.value_ = numpy.array([factor for row in self._rows for factor in row.factors], dtype=float)
-        if whole:
-            problem.integrality_ = [highspy.HighsVarType.kInteger] * len(upper)
-        solver.passModel(problem)
+        solver.passModel(self._problem(upper, lower or [0.0] * len(upper), whole=nodes is not None))
         if start is not None:
             first = highspy.HighsSolution()
             first.col_value = list(start)
@@ -359,10 +358,30 @@ class _Search:
         solved = solver.getInfo().primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
         return solver if solved else None
 
+    def _problem(self, upper: Sequence[float], lower: Sequence[float], *, whole: bool) -> highspy.HighsLp:
+        costs = numpy.zeros(len(upper))
+        costs[list(self._goal.factors)] = list(self._goal.factors.values())
+        problem = highspy.HighsLp()
+        problem.num_col_, problem.num_row_ = len(upper), len(self._rows)
+        problem.col_cost_, problem.col_lower_, problem.col_upper_ = costs, _floats(lower), _floats(upper)
+        problem.row_lower_ = _floats(row.lower for row in self._rows)
+        problem.row_upper_ = _floats(row.upper for row in self._rows)
+        problem.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        problem.a_matrix_.start_ = numpy.cumsum([0, *(len(row.columns) for row in self._rows)])
+        problem.a_matrix_.index_ = numpy.fromiter((column for row in self._rows for column in row.columns), int)
+        problem.a_matrix_.value_ = _floats(factor for row in self._rows for factor in row.factors)
+        if whole:
+            problem.integrality_ = [highspy.HighsVarType.kInteger] * len(upper)
+        return problem
+
+
+def _floats(values: Iterable[float]) -> NDArray[numpy.float64]:
+    return numpy.fromiter(values, float)
+
 
 def _is_fraction(value: float) -> bool:
     return abs(value - round(value)) > CLOSE
 
 
-def _whole(solver: highspy.Highs) -> list[float]:
+def _whole(solver: _Quiet) -> list[float]:
     return [float(round(value)) for value in solver.getSolution().col_value]

@@ -145,7 +145,9 @@ def _write(directory: Path, known: _Known) -> None:
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # `parents=True` would make the state directory itself with everybody's rights.
+        directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as fault:
         raise _failure(f"{directory} cannot be used: {fault.strerror}", "choose another place with --state") from None

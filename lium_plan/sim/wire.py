@@ -58,6 +58,8 @@ class Wire:
         simulator = self._simulator
         world = simulator.world
         body = await _whole_body(receive)
+        if body is None:
+            return
         self.last_request_at = asyncio.get_running_loop().time()
         if world.settings.latency_seconds:
             await asyncio.sleep(world.settings.latency_seconds)
@@ -261,12 +263,13 @@ def _is_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return any(name.lower() == b"content-type" and b"event-stream" in value for name, value in headers)
 
 
-async def _whole_body(receive: Receive) -> bytes:
+async def _whole_body(receive: Receive) -> bytes | None:
+    """None when the client went away before all of it was there: half a request is no request."""
     parts: list[bytes] = []
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            break
+            return None
         parts.append(message.get("body", b""))
         if not message.get("more_body", False):
             break

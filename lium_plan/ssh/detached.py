@@ -186,6 +186,13 @@ fi
 exit 0
 """
 
+# Who makes the directory first decides.
+_FORESTALL = r"""
+mkdir -p "$__lp_dir" && chmod 700 "$__lp_dir" || exit 125
+if mkdir "$__lp_dir/claim" 2>/dev/null; then echo lium-plan:forestalled; else echo lium-plan:already; fi
+exit 0
+"""
+
 _STOP = r"""
 if [ -d "$__lp_dir/claim" ] && [ ! -e "$__lp_dir/exit" ]; then
     __lp_record stopped 1
@@ -266,6 +273,14 @@ async def start(session: Session, command: DetachedCommand, task_dir: str, *, ti
 async def probe(session: Session, task_dir: str, *, timeout_s: float) -> Probe:
     """What has become of the command started under `task_dir`."""
     return _probe(await ask(session, _about(task_dir) + _PROBE, timeout_s=timeout_s))
+
+
+async def forestall(session: Session, task_dir: str, *, timeout_s: float) -> bool:
+    """Call off a start whose answer was never seen: True when it had not happened, and now never will.
+
+    A start that is still on its way then finds its directory taken.
+    """
+    return "forestalled" in await ask(session, _about(task_dir) + _FORESTALL, timeout_s=timeout_s)
 
 
 async def stop(session: Session, task_dir: str, *, timeout_s: float) -> Probe:

@@ -78,7 +78,12 @@ __lp_begin() {
         return 1
     fi
     rm -f "$__lp_dir/run" "$__lp_dir/exit" "$__lp_dir/steps"
-    __lp_record_self run && exec 9>"$__lp_dir/steps"
+    __lp_record_self run && exec 9>"$__lp_dir/steps" || return 1
+    __lp_done=0
+    while [ "$__lp_done" -lt "$__lp_first" ]; do
+        echo "$__lp_done as-before" >&9
+        __lp_done=$((__lp_done + 1))
+    done
 }
 __lp_end() {
     exec 9>&-
@@ -104,16 +109,17 @@ __lp_shell() (
     echo "$1"
     { set; export -p; } | while IFS= read -r __lp_line; do
         case $__lp_line in
-            __lp_* | _=* | "export _="* | LINENO=* | PPID=* | OPT*=* | RANDOM=* | SRANDOM=* | SECONDS=* | EPOCH*=* | BASH*=* ) ;;
-            FUNCNAME=* | PIPESTATUS=* | SHELLOPTS=* ) ;;
+            __lp_* | _=* | "export _="* | LINENO=* | PPID=* | OPT*=* | RANDOM=* | SRANDOM=* | SECONDS=* ) ;;
+            EPOCH*=* | BASH*=* | FUNCNAME=* | PIPESTATUS=* | SHELLOPTS=* ) ;;
             *) echo "$__lp_line" ;;
         esac
     done
 )
 __lp_step() {
+    __lp_flags=$-  # busybox drops -e in a substitution
     if [ "$2" = last ]; then
         echo "$1" >&9
-    elif [ "$(cat <"/proc/self/fd/7")" = "$(__lp_shell "$-")" ]; then
+    elif [ "$(cat </proc/self/fd/7)" = "$(__lp_shell "$__lp_flags")" ]; then
         echo "$1 as-before" >&9
     else
         echo "$1 changed" >&9
@@ -124,8 +130,8 @@ __lp_step() {
 """
 
 
-def join_commands(commands: Sequence[str], *, steps: bool) -> str:
-    """The commands as one script. With `steps` each is followed by a record of its end.
+def join_commands(commands: Sequence[str], *, steps: bool, first_step: int = 0) -> str:
+    """The commands as one script. With `steps` each is followed by a record of its end, numbered from `first_step`.
 
     An empty line after each keeps a trailing backslash from reaching into the next.
     """
@@ -134,7 +140,8 @@ def join_commands(commands: Sequence[str], *, steps: bool) -> str:
     for index, command in enumerate(commands):
         parts.append(f"{check_script(command, f'command {index + 1}')}\n\n")
         if steps:
-            parts.append(f"__lp_step {index} {'last' if index + 1 == len(commands) else 'more'}\n")
+            place = "last" if index + 1 == len(commands) else "more"
+            parts.append(f"__lp_step {first_step + index} {place}\n")
     return "".join(parts)
 
 
@@ -173,7 +180,13 @@ def check_env_name(name: str) -> str:
 
 
 def run_script(
-    commands: Sequence[str], *, env: Mapping[str, str], cwd: str | None, user: str, marker_dir: str | None
+    commands: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | None,
+    user: str,
+    marker_dir: str | None,
+    first_step: int = 0,
 ) -> bytes:
     """What `run_in_image` sends to `LAUNCH`. It ends with the only line that acts, so a torn one does nothing."""
     steps = marker_dir is not None
@@ -183,8 +196,8 @@ def run_script(
         IMAGE_ENV,
         RECORDS if steps else "",
         "" if user == ROOT else AS_USER,
-        enter_and_run(join_commands(commands, steps=steps), env=env, cwd=cwd, user=user),
-        "" if marker_dir is None else f"__lp_marker_dir={quote_path(marker_dir)}\n",
+        enter_and_run(join_commands(commands, steps=steps, first_step=first_step), env=env, cwd=cwd, user=user),
+        "" if marker_dir is None else f"__lp_marker_dir={quote_path(marker_dir)} __lp_first={first_step}\n",
         _NO_MARKERS if marker_dir is None else _MARKERS,
         _RUN,
         "__lp_main; exit $?\n",
@@ -200,6 +213,7 @@ async def run_in_image(
     cwd: str | None = None,
     user: str = ROOT,
     marker_dir: str | None = None,
+    first_step: int = 0,
     on_output: OnOutput = discard,
     timeout_s: float,
 ) -> Completed:
@@ -207,8 +221,9 @@ async def run_in_image(
 
     `user` is `root`, `image` or a user of the image. With `marker_dir` (relative to the login directory) the pod
     records what has finished, for `markers.read_markers`; a run that still goes on there is not started again.
+    `first_step` is the number of the first of `commands` there, when those before it had finished in an earlier run.
     `LAUNCHER_FAILED` means that no command started. Never repeats anything. Raises `BadScript` for what no shell can
     carry, and what `Session.run` raises.
     """
-    script = run_script(commands, env=env, cwd=cwd, user=user, marker_dir=marker_dir)
+    script = run_script(commands, env=env, cwd=cwd, user=user, marker_dir=marker_dir, first_step=first_step)
     return await session.run(LAUNCH, stdin=script, keep_stdin_open=True, on_output=on_output, timeout_s=timeout_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -24,6 +25,7 @@ from lium_plan.kinds.protocol import (
     Verb,
 )
 from lium_plan.kinds.redaction import is_unknown, redact, redact_all
+from lium_plan.marks import canonical
 
 if TYPE_CHECKING:
     from lium_plan.kinds.bootstrap.block import BootstrapBlock
@@ -53,6 +55,8 @@ class BootstrapSpec:
     ssh_key: str | None
     canary: bool = False
     max_failures: int | None = None
+    also_secret: tuple[Text, ...] = ()
+    """Sensitive values that the pod's own environment has: output may show them too."""
 
 
 def address_for(pod: Address) -> Address:
@@ -79,6 +83,7 @@ def expand(name: str, block: FleetBlock, scope: Scope) -> Iterable[Resource]:
             ssh_key=block.ssh_key,
             canary=str(bootstrap.canary) == "first",
             max_failures=bootstrap.max_failures,
+            also_secret=sensitive_in_template(block, scope),
         )
         first = Address.of("fleet", name, members[0], "bootstrap")
         waits_for_canary = (first,) if spec.canary and index > 0 else ()
@@ -101,6 +106,17 @@ def _ready_inputs(ready: Ready | None, comparison: Comparison) -> Json:
     if ready is None:
         return None
     return {"port": ready.port} if ready.command is None else {"command": redact(ready.command, comparison)}
+
+
+def sensitive_in_template(block: FleetBlock, scope: Scope) -> tuple[Text, ...]:
+    """The secrets among the environment that a fleet's template gives to its containers."""
+    template = scope.block("templates", block.template) if block.template is not None else None
+    return () if template is None else tuple(text for text in template.env.values() if text.sensitive)
+
+
+def attempt_digest(inputs: Mapping[str, Json]) -> str:
+    """Tells whether a bootstrap that did not finish is still the same one; secrets in it are hashes already."""
+    return hashlib.sha256(canonical(inputs).encode()).hexdigest()[:16]
 
 
 def bind(file: FileSpec, member: str, index: int) -> FileSpec:
@@ -153,7 +169,7 @@ class Bootstraps:
         if record.attributes.get("pod_id") != _pod_id(spec, comparison):
             return Change(Verb.RUN, f"{spec.pod} is another pod now")
         if record.status != "ready":
-            return Change(Verb.RUN, "it failed" if record.status == "failed" else "it did not finish")
+            return Change(Verb.RUN, _why_again(record))
         if spec.run == "always":
             return Change(Verb.RUN, "run: always", counted=False)
         if spec.run == "once":
@@ -172,7 +188,9 @@ class Bootstraps:
         return counts(len(resource.spec.commands), len(resource.spec.files))
 
     def will(self, effect: OpenEffect, *, destroying: bool) -> str:
-        return "forget it with its pod" if destroying else "run it again from the first step that is not marked done"
+        if destroying:
+            return "forget it with its pod"
+        return "ask the pod what of it has finished, and run the rest or all of it again"
 
     def requirement(self, spec: BootstrapSpec) -> Requirement | None:
         return None
@@ -182,6 +200,20 @@ class Bootstraps:
 
     def exported(self, record: Record, path: Sequence[str]) -> Json | None:
         raise KeyError(".".join(path))
+
+
+def _why_again(record: Record) -> str:
+    """In words of how it ended; `ending` is what the driver recorded."""
+    match record.attributes.get("ending"):
+        case "exit":
+            return f"it failed with exit code {record.attributes.get('exit_code')}"
+        case "timeout":
+            return "it took too long"
+        case "connection":
+            return "its connection was lost"
+        case "interrupted":
+            return "it was interrupted"
+    return "it failed" if record.status == "failed" else "it did not finish"
 
 
 def counts(commands: int, files: int) -> str:

@@ -62,7 +62,8 @@ class PodSpec:
     """A bootstrap follows; the pod is ready when that is."""
     retry_s: int = 0
     """How long a refused rent is tried again after there was no capacity."""
-    retry_interruption: bool = False
+    interruption_retry_s: int = 0
+    """How long a pod that was taken away in the middle of work is rented again; 0: not at all."""
     fleet_size: int = 1
     minimum: int = 1
     update_parallel: int = 1
@@ -102,7 +103,9 @@ def expand(name: str, block: FleetBlock, scope: Scope) -> Iterable[Resource]:
                 placement=str(block.placement),
                 bootstrapped=block.bootstrap is not None,
                 retry_s=block.retry.duration if block.retry and "no-capacity" in block.retry.on_events else 0,
-                retry_interruption=bool(block.retry and "interruption" in block.retry.on_events),
+                interruption_retry_s=(
+                    block.retry.duration if block.retry and "interruption" in block.retry.on_events else 0
+                ),
                 fleet_size=len(members),
                 minimum=block.nodes.minimum,
                 update_parallel=block.update.parallel if block.update else 1,

@@ -16,7 +16,7 @@ from lium_plan.kinds.pod.removal import LEAVING, Removals
 from lium_plan.kinds.pod.spec import TTL_TOLERANCE, PodSpec
 from lium_plan.kinds.protocol import ActionFailed, Json, Record, Run
 from lium_plan.kinds.services import Services
-from lium_plan.kinds.sessions import open_session
+from lium_plan.kinds.sessions import PodGone, open_session, why_gone
 from lium_plan.lium.errors import LiumError
 from lium_plan.lium.models import Pod
 from lium_plan.ssh.coordinates import parse_connect_command
@@ -66,7 +66,9 @@ class Waits:
         running = await self.until_running(record, spec, run)
         running = await self._correct_ttl(running, spec, run)
         await self.check_machine(running, spec, run)
-        ready = replace(running, status="ready")
+        # Whoever logs in later, without the manifest, needs the key that was found to work.
+        key_path = self._services.keys.private_key(spec.ssh_key).absolute()
+        ready = replace(running, status="ready", attributes={**running.attributes, "ssh_key": str(key_path)})
         run.ledger.put(ready)
         return ready
 
@@ -151,10 +153,12 @@ class Waits:
         """Log in and look: the GPUs that were ordered, and `/mnt` where a volume was."""
         session = await self._open(record, spec, run)
         output = bytearray()
+        run.phase(record.address, "checking GPUs and /mnt" if spec.volume or spec.volume_id else "checking GPUs")
         try:
             done = await session.run(CHECK_SCRIPT, on_output=output.extend, timeout_s=CHECK_TIMEOUT_S)
         except SshError as failure:
-            raise GivenUp(str(failure)) from failure
+            gone = await why_gone(self._services, record)
+            raise GivenUp(str(failure) if gone is None else gone.why) from failure
         finally:
             await session.close()
         seen = _read_check(bytes(output))
@@ -180,7 +184,7 @@ class Waits:
             raise ActionFailed(
                 error("ssh-login", str(failure), address=str(record.address), hint="check the fleet's ssh_key")
             ) from failure
-        except (SshError, OSError) as failure:
+        except (SshError, OSError, PodGone) as failure:
             raise GivenUp(str(failure)) from failure
 
 

@@ -7,13 +7,14 @@ twice. A dropped connection never ends a task, and neither does our own exit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC
-from pathlib import Path
 
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import error
+from lium_plan.kinds.bootstrap.spec import contents
 from lium_plan.kinds.failures import begun_inputs
 from lium_plan.kinds.logs import LogFile, log_path
 from lium_plan.kinds.protocol import (
@@ -30,7 +31,15 @@ from lium_plan.kinds.protocol import (
 )
 from lium_plan.kinds.sending import files_to_send, filled, secrets_of
 from lium_plan.kinds.services import Services
-from lium_plan.kinds.sessions import CONNECT_S, READY_EVERY_S, listening, open_session, why_gone
+from lium_plan.kinds.sessions import (
+    CONNECT_S,
+    READY_EVERY_S,
+    PodGone,
+    listening,
+    open_session,
+    raise_if_gone,
+    taken_away,
+)
 from lium_plan.kinds.task.spec import TaskSpec
 from lium_plan.ssh.detached import (
     STOP_GRACE_S,
@@ -39,19 +48,22 @@ from lium_plan.ssh.detached import (
     Probe,
     TaskState,
     follow_log,
+    forestall,
     probe,
     start,
     stop,
 )
-from lium_plan.ssh.errors import ConnectionLost, SshError
+from lium_plan.ssh.errors import ConnectionLost, LoginRefused, SshError, TimedOut
 from lium_plan.ssh.image_env import run_in_image
 from lium_plan.ssh.protocol import Session
 
 ASK_S = 60.0
+SEND_S = 3600.0
 STOP_S = STOP_GRACE_S + 20.0
 FOREVER_S = 30 * 24 * 3600.0
 """A pod's longest time to live: no task can outlast it."""
 LINES_SHOWN = 10
+STARTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +92,13 @@ class TaskDriver:
             return
         spec: TaskSpec = step.wanted().spec
         target = _Target(step.address, spec, self._pod(spec, run))
-        session = await self._open(target, run)
-        try:
-            if step.verb is Verb.REPLACE and step.record is not None:
-                await self._stop(session, step.record, run)
+        async with self._explained(target):
             if step.verb is not Verb.ADOPT:
-                await self._start(session, target, step, run)
-        except SshError as failure:
-            raise await self._lost(target, failure) from failure
-        finally:
-            await session.close()
-        await self._await(target, run)
+                await self._start_anew(target, step, run)
+            await self._await(target, run)
 
     async def settle(self, effect: OpenEffect, run: Run) -> Settlement:
-        """Did the start of an earlier run take effect? Only the pod knows."""
+        """Did the start of an earlier run take effect? Only the pod knows; a start that has not is called off."""
         resource = run.desired(effect.address)
         pod = next((item for item in run.ledger.records().values() if item.id == effect.data.get("pod_id")), None)
         if run.destroying or resource is None or pod is None:
@@ -103,16 +108,15 @@ class TaskDriver:
         try:
             session = await self._open(target, run)
             try:
-                found = await probe(session, str(effect.data["task_dir"]), timeout_s=ASK_S)
+                never = await forestall(session, str(effect.data["task_dir"]), timeout_s=ASK_S)
             finally:
                 await session.close()
-        except (SshError, ActionFailed) as failure:
-            gone = await why_gone(self._services, pod)
-            if gone is None:
-                return Settlement(Outcome.UNKNOWN, f"nobody can say whether the task started: {failure}")
-            run.ledger.failed(effect, gone)
-            return Settlement(Outcome.NOT_DONE, gone)
-        if found.state is TaskState.NEVER_STARTED:
+        except PodGone as failure:
+            run.ledger.failed(effect, failure.gone.why)
+            return Settlement(Outcome.NOT_DONE, failure.gone.why)
+        except (SshError, OSError) as failure:
+            return Settlement(Outcome.UNKNOWN, f"nobody can say whether the task started: {failure}")
+        if never:
             run.ledger.failed(effect, "it never started")
             return Settlement(Outcome.NOT_DONE, "it never started")
         run.ledger.done(effect, self._running(effect, target))
@@ -127,43 +131,96 @@ class TaskDriver:
         return pod
 
     async def _open(self, target: _Target, run: Run) -> Session:
-        try:
-            return await open_session(
-                self._services,
-                target.pod,
-                ssh_key=target.spec.ssh_key,
-                deadline_s=CONNECT_S,
-                say=lambda stage: run.phase(target.address, f"ssh: {stage}"),
-            )
-        except (SshError, OSError) as failure:
-            raise await self._lost(target, failure) from failure
-
-    async def _start(self, session: Session, target: _Target, step: Step, run: Run) -> None:
-        spec = target.spec
-        files = files_to_send(spec.files, target.address, run)
-        if files:
-            run.phase(target.address, f"sending {len(files)} file{'s' * (len(files) != 1)}")
-            await session.put(files, timeout_s=ASK_S * 10)
-        command = DetachedCommand(
-            [run.resolve(text) for text in spec.commands],
-            {**_cluster_env(spec, run), **filled(spec.env, run)},
-            spec.working_dir,
-            spec.user,
-            spec.max_duration_s,
+        return await open_session(
+            self._services,
+            target.pod,
+            ssh_key=target.spec.ssh_key,
+            deadline_s=CONNECT_S,
+            say=lambda stage: run.phase(target.address, f"ssh: {stage}"),
         )
-        attempt = self._services.random_bytes(6).hex()
-        data: dict[str, Json] = {
-            "pod_id": target.pod.id,
-            "task_dir": f".lium-plan/tasks/{target.address.name}-{attempt}",
-            "inputs": dict(step.inputs),
-        }
 
-        async def send(effect: OpenEffect) -> None:
-            await start(session, command, str(data["task_dir"]), timeout_s=ASK_S)
-            run.ledger.done(effect, self._running(effect, target))
+    @asynccontextmanager
+    async def _explained(self, target: _Target) -> AsyncIterator[None]:
+        """What goes wrong with the connection, as the action's failure; is the pod still there?"""
+        address, log = str(target.address), str(log_path(self._services.logs, target.address))
+        try:
+            try:
+                yield
+            except SshError:
+                await raise_if_gone(self._services, target.pod)
+                raise
+        except PodGone as failure:
+            raise taken_away(failure.gone, target.pod, "task", target.address, log) from failure
+        except LoginRefused as failure:
+            found = error("ssh-login", f"task: {failure}", address=address, hint="check the fleet's ssh_key")
+            raise ActionFailed(found) from failure
+        except SshError as failure:
+            hint = "what was started goes on; the next apply attaches to it"
+            raise ActionFailed(error("task-connection", f"task: {failure}", address=address, hint=hint)) from failure
+        except OSError as failure:
+            why = f"task: on this machine: {failure.strerror or failure}"
+            raise ActionFailed(error("task-local", why, address=address)) from failure
 
-        run.phase(target.address, "starting")
-        await run.effect(target.address, "start", data, send)
+    async def _start_anew(self, target: _Target, step: Step, run: Run) -> None:
+        """Stop what may still run of it on this pod, then start it."""
+        before = step.record
+        here = before is not None and before.attributes.get("pod_id") == target.pod.id
+        command = DetachedCommand(
+            [run.resolve(text) for text in target.spec.commands],
+            {**_cluster_env(target.spec, run), **filled(target.spec.env, run)},
+            target.spec.working_dir,
+            target.spec.user,
+            target.spec.max_duration_s,
+        )
+        files = files_to_send(target.spec.files, target.address, run, may_be_there=here)
+        session = await self._open(target, run)
+        try:
+            if before is not None and here:
+                await self._stop(session, before, run)
+            if files:
+                run.phase(target.address, f"sending {len(files)} file{'s' * (len(files) != 1)}")
+                await session.put(files, timeout_s=SEND_S)
+            data: dict[str, Json] = {
+                "pod_id": target.pod.id,
+                "task_dir": f".lium-plan/tasks/{target.address.name}-{self._services.random_bytes(6).hex()}",
+                "inputs": dict(step.inputs),
+            }
+
+            async def send(effect: OpenEffect) -> None:
+                await self._start(effect, session, command, target, run)
+
+            run.phase(target.address, "starting")
+            await run.effect(target.address, "start", data, send)
+        finally:
+            await session.close()
+
+    async def _start(
+        self, effect: OpenEffect, session: Session, command: DetachedCommand, target: _Target, run: Run
+    ) -> None:
+        """Over a new connection when the answer is lost: of two starts in one directory only one takes effect.
+
+        Leaves the effect open when nobody can say.
+        """
+        task_dir = str(effect.data["task_dir"])
+        current = session
+        for attempt in range(1, STARTS + 1):
+            try:
+                await start(current, command, task_dir, timeout_s=ASK_S)
+                break
+            except (ConnectionLost, TimedOut):
+                if attempt == STARTS:
+                    raise
+                await raise_if_gone(self._services, target.pod)
+            except SshError as failure:
+                run.ledger.done(effect, self._never_started(effect, target))
+                why = f"task: it can't be started: {failure}"
+                raise ActionFailed(error("task-start", why, address=str(target.address))) from failure
+            finally:
+                if current is not session:
+                    await current.close()
+            run.phase(target.address, "connection lost: connecting again")
+            current = await self._open(target, run)
+        run.ledger.done(effect, self._running(effect, target))
 
     def _running(self, effect: OpenEffect, target: _Target) -> Record:
         return Record(
@@ -181,6 +238,11 @@ class TaskDriver:
             },
             (target.spec.pod,),
         )
+
+    def _never_started(self, effect: OpenEffect, target: _Target) -> Record:
+        record = self._running(effect, target)
+        facts = {**record.attributes, "started_at": None, "ending": "not-started"}
+        return replace(record, status="failed", attributes=facts)
 
     async def _stop(self, session: Session, record: Record, run: Run) -> None:
         task_dir = record.attributes.get("task_dir")
@@ -205,6 +267,8 @@ class TaskDriver:
                     await self._stop(session, record, run)
                 finally:
                     await session.close()
+            except PodGone:
+                pass  # and the task with it
             except (SshError, OSError) as failure:
                 raise ActionFailed(error("task-stop", f"stop: {failure}", address=str(step.address))) from failure
         run.ledger.remove(str(step.address), "no longer wanted")
@@ -225,92 +289,101 @@ class TaskDriver:
         run.phase(target.address, f"waiting for port {port}")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (target.spec.max_duration_s or FOREVER_S)
-        session = await self._open(target, run)
-        try:
-            while loop.time() < deadline:
-                done = await run_in_image(session, [listening(port)], env={}, timeout_s=ASK_S)
-                if done.exit_status == 0:
-                    return
-                found = await probe(session, self._task_dir(target, run), timeout_s=ASK_S)
-                if found.state is not TaskState.RUNNING:
-                    self._conclude(target, found, "", run)
-                await asyncio.sleep(READY_EVERY_S)
-        except SshError as failure:
-            raise await self._lost(target, failure) from failure
-        finally:
-            await session.close()
+        task_dir = self._task_dir(target, run)
+        while loop.time() < deadline:
+            session = await self._open(target, run)
+            try:
+                while loop.time() < deadline:
+                    done = await run_in_image(session, [listening(port)], env={}, timeout_s=ASK_S)
+                    found = await probe(session, task_dir, timeout_s=ASK_S)
+                    if found.state is not TaskState.RUNNING:
+                        await self._ended_before_port(session, target, found, port, run)
+                    if done.exit_status == 0:
+                        self._reached(target, run)
+                        return
+                    await asyncio.sleep(READY_EVERY_S)
+            except ConnectionLost:
+                await raise_if_gone(self._services, target.pod)
+                run.phase(target.address, "connection lost: connecting again")
+            finally:
+                await session.close()
         raise ActionFailed(error("task-port", f"nothing listens on port {port}", address=str(target.address)))
+
+    def _reached(self, target: _Target, run: Run) -> None:
+        """What was waited for has come; the task goes on, and the next apply need not wait again."""
+        record = run.ledger.record(target.address)
+        if record is not None:
+            run.ledger.put(
+                replace(record, attributes={**record.attributes, "reached": f"port {target.spec.wait_port}"})
+            )
+
+    async def _ended_before_port(self, session: Session, target: _Target, found: Probe, port: int, run: Run) -> None:
+        with self._log(target, run) as log:
+            await self._follow(session, target, log, run)
+        if _status(found) == "completed":
+            self._record_end(target, found, "failed", run)
+            why = f"task: it ended (exit status 0) before anything listened on port {port}"
+            raise ActionFailed(error("task-port", why, address=str(target.address), hint=f"log: {log.path}"))
+        self._conclude(target, found, log.last_lines(LINES_SHOWN), run)
 
     async def _await_end(self, target: _Target, run: Run) -> None:
         """Follow the log to the end, over as many connections as it takes."""
         run.phase(target.address, "running")
-        task_dir = self._task_dir(target, run)
-        path = log_path(self._services.logs, target.address)
-        secrets = secrets_of(target.spec.env, target.spec.files, run)
-        title = f"{target.address} on pod {target.pod.id}"
-        offset = 0
-        with LogFile(path, secrets=secrets, title=title, at=self._services.now()) as log:
+        with self._log(target, run) as log:
             while True:
                 session = await self._open(target, run)
                 try:
-
-                    def count(chunk: bytes) -> None:
-                        nonlocal offset
-                        offset += len(chunk)
-                        log.write(chunk)
-
-                    await follow_log(session, task_dir, offset_bytes=offset, on_output=count, timeout_s=FOREVER_S)
-                    found = await probe(session, task_dir, timeout_s=ASK_S)
-                except ConnectionLost as failure:
-                    gone = await why_gone(self._services, target.pod)
-                    if gone is not None:
-                        raise await self._lost(target, failure) from failure
+                    found = await self._follow(session, target, log, run)
+                except ConnectionLost:
+                    await raise_if_gone(self._services, target.pod)
                     run.phase(target.address, "connection lost: connecting again")
                     continue
-                except SshError as failure:
-                    raise await self._lost(target, failure) from failure
                 finally:
                     await session.close()
                 if found.state is not TaskState.RUNNING:
                     break
         self._conclude(target, found, log.last_lines(LINES_SHOWN), run)
 
+    def _log(self, target: _Target, run: Run) -> LogFile:
+        spec = target.spec
+        return LogFile(
+            log_path(self._services.logs, target.address),
+            secrets=secrets_of((*spec.env.values(), *spec.also_secret), contents(spec.files), run),
+            title=f"{target.address} on pod {target.pod.id}",
+            at=self._services.now(),
+            source=f"{target.pod.id} {self._task_dir(target, run)}",
+        )
+
+    async def _follow(self, session: Session, target: _Target, log: LogFile, run: Run) -> Probe:
+        task_dir = self._task_dir(target, run)
+        await follow_log(session, task_dir, offset_bytes=log.offset, on_output=log.write, timeout_s=FOREVER_S)
+        return await probe(session, task_dir, timeout_s=ASK_S)
+
     def _task_dir(self, target: _Target, run: Run) -> str:
         record = run.ledger.record(target.address)
         return str(record.attributes.get("task_dir")) if record is not None else ""
 
+    def _record_end(self, target: _Target, found: Probe, status: str, run: Run) -> None:
+        record = run.ledger.record(target.address)
+        if record is not None:
+            ended = {"ended_at": self._services.now().isoformat(), "exit_code": found.exit_status}
+            run.ledger.put(replace(record, status=status, attributes={**record.attributes, **ended}))
+
     def _conclude(self, target: _Target, found: Probe, last_lines: str, run: Run) -> None:
         """Record how it ended; anything but exit status 0 is a failure of the action."""
-        record = run.ledger.record(target.address)
-        if record is None:
-            return
         status = _status(found)
-        ended = {"ended_at": self._services.now().isoformat(), "exit_code": found.exit_status}
-        run.ledger.put(replace(record, status=status, attributes={**record.attributes, **ended}))
+        self._record_end(target, found, status, run)
         if status == "completed":
             if target.spec.destroys_fleet:
                 run.completed(target.address, 0)
             return
-        path = Path(str(record.attributes.get("log")))
+        tail = f"; its last lines:\n{last_lines}" if last_lines else ""
         why = {
-            "timed-out": f"stopped after {target.spec.max_duration_s} s (max_duration)",
-            "failed": f"exit status {found.exit_status}" + (f"; its last lines:\n{last_lines}" if last_lines else ""),
-        }.get(status, "it is gone without an exit status: the pod was restarted")
-        raise ActionFailed(error(f"task-{status}", f"task: {why}", address=str(target.address), hint=f"log: {path}"))
-
-    async def _lost(self, target: _Target, failure: Exception) -> ActionFailed:
-        """A broken connection explained: ask the API at once whether the pod is still there."""
-        gone = await why_gone(self._services, target.pod)
-        if gone is not None:
-            return ActionFailed(error("pod-gone", f"task: {gone}", address=str(target.address)))
-        return ActionFailed(
-            error(
-                "task-connection",
-                f"task: {failure}",
-                address=str(target.address),
-                hint="what was started goes on; the next apply attaches to it",
-            )
-        )
+            "timed-out": f"stopped after {target.spec.max_duration_s} s (max_duration){tail}",
+            "failed": f"exit status {found.exit_status}{tail}",
+        }.get(status, f"it is gone without an exit status: the pod was restarted, or the task killed{tail}")
+        hint = f"log: {log_path(self._services.logs, target.address)}"
+        raise ActionFailed(error(f"task-{status}", f"task: {why}", address=str(target.address), hint=hint))
 
 
 def _status(found: Probe) -> str:

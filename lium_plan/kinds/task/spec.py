@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lium_plan.addresses import Address
 from lium_plan.expressions import Text
-from lium_plan.kinds.bootstrap.spec import address_for, bind, contents, counts, referenced
+from lium_plan.kinds.bootstrap.spec import address_for, bind, contents, counts, referenced, sensitive_in_template
 from lium_plan.kinds.differ import field_changes
 from lium_plan.kinds.files import FileSpec, expand_files, file_inputs
 from lium_plan.kinds.protocol import (
@@ -49,6 +49,8 @@ class TaskSpec:
     max_duration_s: int | None
     destroys_fleet: bool
     ssh_key: str | None
+    also_secret: tuple[Text, ...] = ()
+    """Sensitive values that the pod's own environment has: output may show them too."""
 
 
 def expand(name: str, block: TaskBlock, scope: Scope) -> Iterable[Resource]:
@@ -78,6 +80,7 @@ def expand(name: str, block: TaskBlock, scope: Scope) -> Iterable[Resource]:
             max_duration_s=block.max_duration,
             destroys_fleet=str(block.on_completion) == "destroy-fleet",
             ssh_key=fleet.ssh_key,
+            also_secret=sensitive_in_template(fleet, scope),
         )
         starts_after = tuple(address_for(peer) for peer in peers) if fleet.bootstrap is not None else peers
         others = referenced((*spec.env.values(), *spec.commands, *contents(spec.files)), scope, pod)
@@ -133,12 +136,18 @@ class Tasks:
                 return NOTHING
             case "running" if spec.wait == "started":
                 return NOTHING
+            case "running" if spec.wait == "port" and record.attributes.get("reached") == f"port {spec.wait_port}":
+                return NOTHING
             case "running":
                 return Change(Verb.ADOPT, "it is running: attach to it and wait")
+            case "failed" if record.attributes.get("ending") == "not-started":
+                return Change(Verb.RUN, "it could not be started")
             case "failed":
                 return Change(Verb.RUN, f"it failed with exit code {record.attributes.get('exit_code')}")
             case "timed-out":
                 return Change(Verb.RUN, "it timed out")
+            case "unknown":
+                return Change(Verb.RUN, "it ended without an exit code")
             case _:
                 return Change(Verb.RUN, "it did not start")
 

@@ -149,6 +149,7 @@ class PodServer:
         except (NotRunningError, LaunchError) as error:
             with contextlib.suppress(OSError, asyncssh.Error):  # the client may be gone as well
                 process.stderr.write(f"the pod is not ready: {error}\n".encode())
+                await _end_output(process)
                 process.exit(255)
             return
         try:
@@ -166,6 +167,17 @@ async def _pump(
         await target.drain()
     if target.can_write_eof():
         target.write_eof()
+
+
+async def _end_output(process: asyncssh.SSHServerProcess[bytes]) -> None:
+    """Have everything sent that was written, then say that no more comes, as sshd does before it closes a channel.
+
+    Without the EOF paramiko's `eof_received` stays false for ever. A channel that is closed while data waits for the
+    client's window never sends one, hence the limit of nothing and the drain.
+    """
+    process.channel.set_write_buffer_limits(high=0, low=0)
+    await process.stdout.drain()
+    process.channel.write_eof()
 
 
 def _request(process: asyncssh.SSHServerProcess[bytes]) -> Request:
@@ -261,6 +273,7 @@ class _Conversation:
             # and this task is cancelled before the pause is over.
             await asyncio.sleep(_CONTAINER_END_S)
         with contextlib.suppress(OSError, asyncssh.Error):
+            await _end_output(self._process)
             if status < 0:
                 self._process.exit_with_signal(signal.Signals(-status).name.removeprefix("SIG"))
             else:

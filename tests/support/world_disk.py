@@ -1,0 +1,242 @@
+"""The disk of a simulated process: the interpreter's own calls that change files, with crashes and failures around them.
+
+It stands behind `os`, where a kernel's view of a process begins, and changes nothing of lium-plan. Only what a `Process`
+does below one directory passes here; everybody else's files are untouched. A kill leaves what was written; a loss of
+power (phase `unsynced`) also takes back what no fsync had made durable yet.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.world_process import CURRENT, Process
+
+_NUMBERED = re.compile(r"\.json\.\d+$")
+_PATCHED = (
+    *("open", "close", "pwrite", "ftruncate", "fdatasync", "fsync", "posix_fallocate"),
+    *("replace", "rename", "link", "unlink", "mkdir"),
+)
+
+
+@dataclass(slots=True)
+class _Open:
+    path: Path
+    process: Process
+    inode: tuple[int, int] | None
+    unsynced: list[tuple[int, bytes, int]] = field(default_factory=list)
+    """(offset, bytes that were there, size before) of every write since the last sync."""
+
+
+class Disk:
+    """Use it as a context manager. `version` grows with every change that a process makes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.version = 0
+        self.full_after_bytes: int | None = None
+        """So many bytes more can be written; then ENOSPC."""
+        self.failing_syncs: set[int] = set()
+        """Which syncs from now on fail with EIO; 1 is the next."""
+        self.refused_writes: Callable[[str], bool] = lambda site: False
+        """Whether a write at this site fails with EIO."""
+        self._syncs = 0
+        self._handles: dict[int, _Open] = {}
+        self._real: dict[str, Callable[..., Any]] = {}
+
+    @contextmanager
+    def mounted(self) -> Iterator[Disk]:
+        self._real = {name: getattr(os, name) for name in _PATCHED if hasattr(os, name)}
+        for name in self._real:
+            setattr(os, name, getattr(self, f"_{name}"))
+        try:
+            yield self
+        finally:
+            for name, real in self._real.items():
+                setattr(os, name, real)
+
+    def fail_syncs(self, *numbers: int) -> None:
+        self._syncs = 0
+        self.failing_syncs = set(numbers)
+
+    # --- what a process does -------------------------------------------------------------------------------------
+
+    def _mine(self, path: object) -> tuple[Process, Path] | None:
+        process = CURRENT.get()
+        if process is None or not isinstance(path, str | bytes | os.PathLike):
+            return None
+        found = Path(os.fsdecode(path))
+        return (process, found) if found.is_relative_to(self.root) else None
+
+    def _change(self, process: Process, site: str, act: Callable[[], Any]) -> Any:
+        process.may_crash(site, "before")
+        answer = act()
+        self.version += 1
+        process.may_crash(site, "after")
+        return answer
+
+    def _open(self, path: Any, flags: int, *rest: Any, **named: Any) -> int:
+        mine = self._mine(path)
+        if mine is None:
+            handle: int = self._real["open"](path, flags, *rest, **named)
+            self._handles.pop(handle, None)
+            return handle
+        process, found = mine
+        process.alive()
+        handle = self._real["open"](path, flags, *rest, **named)
+        opened = self._handles[handle] = _Open(found, process, _inode(handle))
+        process.on_death.append(lambda: self._forsake(handle, opened))
+        return handle
+
+    def _forsake(self, handle: int, opened: _Open) -> None:
+        """The kernel closes what a killed process had open, which also frees its locks."""
+        # A number may long be another file's: what was handed to a stream is not closed through `os`.
+        if self._handles.get(handle) is opened and _inode(handle) == opened.inode:
+            del self._handles[handle]
+            self._real["close"](handle)
+
+    def _close(self, handle: int) -> None:
+        self._handles.pop(handle, None)
+        self._real["close"](handle)
+
+    def _pwrite(self, handle: int, data: Any, offset: int) -> int:
+        opened = self._handles.get(handle)
+        if opened is None:
+            written: int = self._real["pwrite"](handle, data, offset)
+            return written
+        process, site = opened.process, site_of(opened.path, bytes(data))
+        process.may_crash(site, "before")
+        self._room(len(data), site)
+        opened.unsynced.append((offset, os.pread(handle, len(data), offset), os.fstat(handle).st_size))
+        if process.passes(site, "torn"):
+            self._real["pwrite"](handle, bytes(data)[: len(data) // 2], offset)
+            self.version += 1
+            process.crash()
+        written = self._real["pwrite"](handle, data, offset)
+        self.version += 1
+        process.may_crash(site, "after")
+        return written
+
+    def _room(self, size: int, site: str) -> None:
+        if self.refused_writes(site):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if self.full_after_bytes is None:
+            return
+        if size > self.full_after_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.full_after_bytes -= size
+
+    def _fdatasync(self, handle: int) -> None:
+        self._sync("fdatasync", handle)
+
+    def _fsync(self, handle: int) -> None:
+        self._sync("fsync", handle)
+
+    def _sync(self, name: str, handle: int) -> None:
+        opened = self._handles.get(handle)
+        if opened is None:
+            self._real[name](handle)
+            return
+        process, site = opened.process, f"sync of {site_of(opened.path, b'')}"
+        process.alive()
+        if opened.unsynced and process.passes(site, "unsynced"):
+            for offset, before, size in reversed(opened.unsynced):
+                self._real["pwrite"](handle, before, offset)
+                self._real["ftruncate"](handle, size)
+            self.version += 1
+            process.crash()
+        self._syncs += 1
+        if self._syncs in self.failing_syncs:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        opened.unsynced.clear()
+        process.may_crash(site, "after")
+
+    def _ftruncate(self, handle: int, size: int) -> None:
+        opened = self._handles.get(handle)
+        if opened is None:
+            self._real["ftruncate"](handle, size)
+            return
+        site = f"cutting {site_of(opened.path, b'')}"
+        self._change(opened.process, site, lambda: self._real["ftruncate"](handle, size))
+
+    def _posix_fallocate(self, handle: int, offset: int, size: int) -> None:
+        opened = self._handles.get(handle)
+        if opened is None:
+            self._real["posix_fallocate"](handle, offset, size)
+            return
+        site = f"space for {site_of(opened.path, b'')}"
+        self._room(0 if self.full_after_bytes is None else size, site)
+        self._change(opened.process, site, lambda: self._real["posix_fallocate"](handle, offset, size))
+
+    def _on_path(self, name: str, word: str, path: Any, *rest: Any, **named: Any) -> Any:
+        mine = self._mine(rest[0] if name in ("replace", "rename", "link") and rest else path)
+        if mine is None:
+            return self._real[name](path, *rest, **named)
+        process, found = mine
+        process.alive()
+        if name == "unlink" and not os.path.lexists(path):
+            return self._real[name](path, *rest, **named)
+        site = f"{word} {site_of(found, b'')}"
+        return self._change(process, site, lambda: self._real[name](path, *rest, **named))
+
+    def _replace(self, source: Any, target: Any, **named: Any) -> None:
+        self._on_path("replace", "rename to", source, target, **named)
+
+    def _rename(self, source: Any, target: Any, **named: Any) -> None:
+        self._on_path("rename", "rename to", source, target, **named)
+
+    def _link(self, source: Any, target: Any, **named: Any) -> None:
+        self._on_path("link", "second name", source, target, **named)
+
+    def _unlink(self, path: Any, **named: Any) -> None:
+        self._on_path("unlink", "removal of", path, **named)
+
+    def _mkdir(self, path: Any, *rest: Any, **named: Any) -> None:
+        self._on_path("mkdir", "making", path, *rest, **named)
+
+
+def _inode(handle: int) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(handle)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def site_of(path: Path, data: bytes) -> str:
+    """Which file it is by its role; for a journal's line also what it says."""
+    name = path.name
+    if name.endswith(".journal.jsonl"):
+        return f"journal {_said(data)}".strip()
+    if path.parent.name == "known_hosts":
+        return "host key pin"
+    if path.parent.parent.name == "logs" or path.parent.name == "logs":
+        return "log"
+    if name.startswith("."):
+        return "temporary snapshot" if name.endswith(".json.tmp") else "temporary file"
+    if _NUMBERED.search(name):
+        return "earlier snapshot"
+    for suffix, word in ((".json", "snapshot"), (".events.jsonl", "audit log"), (".lock", "lock"), (".hold", "hold")):
+        if name.endswith(suffix):
+            return word
+    return "directory" if path.is_dir() else "file"
+
+
+def _said(data: bytes) -> str:
+    """`begin rent`, `done`, `put`, … of the last whole line; the first entry of a run also names itself."""
+    words = []
+    for line in data.split(b"\n"):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        fact = entry.get("fact", {})
+        words.append(f"{entry.get('type')} {fact.get('op', '')}".strip())
+    return " + ".join(words)
