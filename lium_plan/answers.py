@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lium_plan.diagnostics import Diagnostic
 
 if TYPE_CHECKING:
+    from lium_plan.kinds.holdings import Stanza
     from lium_plan.kinds.pod.offers import Offer, Skipped
+    from lium_plan.kinds.protocol import Change, Record
     from lium_plan.requests import Sources
 
 
@@ -94,6 +97,49 @@ class StatusAnswer:
     total_per_hour_usd: Decimal
     total_spent_usd: Decimal
     diagnostics: tuple[Diagnostic, ...] = ()
+    tasks: tuple[TaskStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """One task of the stack, as the state knows it, or as its pod says it is (`probed`)."""
+
+    address: str
+    status: str
+    """Ours: pending, running, completed, failed, timed-out, unknown."""
+    exit_code: int | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    log: str | None
+    probed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pod's SSH is, with the key and the pinned host key that go with it."""
+
+    address: str
+    fleet: str
+    member: str
+    pod_id: str
+    user: str
+    host: str
+    port: int
+    key_path: Path
+    known_hosts: Path
+    """The file of pins for this pod alone."""
+    pinned: bool
+    """Whether it has been logged in to, so that its host key is known."""
+    gpu: str
+    gpu_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """What was known of a task or bootstrap when its log had been shown."""
+
+    status: str
+    exit_code: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +150,115 @@ class Check:
     ok: bool | None
     detail: str
     cure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """A snapshot's bytes, and what is to be said about them."""
+
+    snapshot: bytes
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """`changed` False: the very same state is there already. `kept`: the names that what was there has now."""
+
+    serial: int
+    changed: bool
+    kept: tuple[str, ...] = ()
+    notes: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What a repaired state holds. Without findings it was sound, and nothing was written."""
+
+    records: int
+    released: int
+    serial: int
+    findings: tuple[Diagnostic, ...]
+    """Warnings say what was mended, errors what is lost."""
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """Something on the account that no state holds; project and stack where the marks tell them."""
+
+    kind: str
+    id: str
+    name: str
+    project: str | None
+    stack: str | None
+    price_per_hour_usd: Decimal | None
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What became of an orphan that was to be deleted; the figures are the server's own."""
+
+    orphan: Orphan
+    gone: bool
+    removed_at: datetime | None = None
+    total_usd: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """`lost`: of a lineage that lies here; `other_lineage`: our mark, no such state here; `foreign`: no mark."""
+
+    lost: tuple[Orphan, ...]
+    other_lineage: tuple[Orphan, ...]
+    foreign: tuple[Orphan, ...]
+    deleted: tuple[Deleted, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What came under management. `stanza` None: the manifest declares it already; `change` None: nothing differs."""
+
+    address: str
+    record: Record
+    name: str
+    price_per_hour_usd: Decimal | None
+    stanza: Stanza | None
+    change: Change | None
+    account_id: str
+    workspace_id: str | None
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A record of a recovered state."""
+
+    key: str
+    kind: str
+    id: str
+    status: str
+    price_per_hour_usd: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A state built anew. `left`: ours by its mark, and at no address; `kept`: the names that unreadable files got."""
+
+    lineage: str
+    taken: tuple[Taken, ...]
+    left: tuple[Orphan, ...]
+    diagnostics: tuple[Diagnostic, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """A pod that lives longer; `more_usd` is what the extra time costs if it is used up."""
+
+    address: str
+    before: datetime
+    until: datetime
+    more_usd: Decimal
+    diagnostics: tuple[Diagnostic, ...] = ()

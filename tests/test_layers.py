@@ -1,6 +1,6 @@
 """Who may import whom. The table is the architecture: an arrow that is not in it fails here, whoever drew it.
 
-Modules are named below `lium_plan`; a pattern's `*` is one part of a name, a trailing `.**` the module and all below it.
+Modules are named below `lium_plan`; a pattern's `*` is one part of a name, a trailing `.**` the module and all below.
 An import for types only (`if TYPE_CHECKING`) runs nothing, so it may also point at what TYPES allows.
 """
 
@@ -18,37 +18,48 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "lium_plan"
 
-LEAVES = ("addresses", "diagnostics", "settings", "expressions", "marks", "requests", "answers", "interrupts", "__init__")
-
-PURE_KINDS = (
-    *("kinds.__init__", "kinds.protocol", "kinds.registry", "kinds.desired", "kinds.digests", "kinds.differ"),
-    *("kinds.values", "kinds.fields", "kinds.files", "kinds.lifecycles", "kinds.redaction"),
-    *("kinds.*.__init__", "kinds.*.spec", "kinds.*.block", "kinds.pod.offers", "kinds.pod.gpus"),
+LEAVES = (
+    "addresses",
+    "diagnostics",
+    "settings",
+    "expressions",
+    "marks",
+    "requests",
+    "answers",
+    "interrupts",
+    "__init__",
 )
-"""What a kind is: written, compared, needed. No I/O, so manifest, planning and views may look."""
 
-DRIVER_SHARED = ("kinds.services", "kinds.sessions", "kinds.sending", "kinds.failures", "kinds.logs", "kinds.masking")
-"""What drivers of several kinds have in common."""
+DRIVER_SHARED = (
+    *("kinds.services", "kinds.sessions", "kinds.sending", "kinds.failures", "kinds.holdings"),
+    *("kinds.logs", "kinds.masking"),
+)
+"""What drivers of several kinds have in common: it may do I/O."""
 
-DRIVER = "driver:"
-"""Before a pattern: only modules that are not pure, such as `kinds.pod.rent`."""
+DRIVERS = (
+    *("kinds.*.driver", "kinds.*.holdings"),
+    *("kinds.pod.rent", "kinds.pod.removal", "kinds.pod.waiting"),
+    *("kinds.bootstrap.attempt", "kinds.bootstrap.resuming"),
+)
+"""A driver and the parts that it was cut into."""
+
+PURE_KINDS = ("pure:kinds.**",)
+"""The rest of `kinds`: what is written, compared, needed. No I/O, so manifest, planning and views may look."""
 
 ALLOWED: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("addresses|diagnostics|settings|expressions|marks|requests|answers|interrupts", LEAVES, "leaves know leaves only"),
     ("__init__", (), "importing the package loads nothing"),
     ("__main__", ("cli.main",), "`python -m lium_plan` is the command"),
     ("manifest.**", (*LEAVES, "manifest.**", *PURE_KINDS), "YAML to Desired: needs what kinds say can be written"),
-    ("kinds.*", (*LEAVES, *PURE_KINDS), "the protocol and what is shared among specs is pure"),
-    ("kinds.*.block", (*LEAVES, *PURE_KINDS), "what is written; a fleet's block holds a template's and a bootstrap's"),
-    ("kinds.*.spec|kinds.pod.offers|kinds.pod.gpus", (*LEAVES, *PURE_KINDS), "what is compared and needed: pure"),
+    (*PURE_KINDS, (*LEAVES, *PURE_KINDS), "protocol, specs, blocks and what they share are pure"),
     (
-        "kinds.services|kinds.sessions|kinds.sending|kinds.failures|kinds.logs|kinds.masking",
+        "|".join(DRIVER_SHARED),
         (*LEAVES, *PURE_KINDS, *DRIVER_SHARED, "lium.**", "ssh.**"),
         "the shared part of drivers does I/O",
     ),
     *(
         (
-            f"{DRIVER}kinds.{kind}.*",
+            "|".join(one.replace("*", kind) for one in DRIVERS if one.split(".")[1] in ("*", kind)),
             (*LEAVES, *PURE_KINDS, *DRIVER_SHARED, f"kinds.{kind}.**", "lium.**", "ssh.**"),
             "a driver talks to server and pods, and knows its own kind only",
         )
@@ -100,7 +111,11 @@ ALLOWED: tuple[tuple[str, tuple[str, ...], str], ...] = (
 
 TYPES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("expressions", ("kinds.__init__", "kinds.protocol"), "a text is resolved through the protocol's look-up"),
-    ("answers", ("kinds.__init__", "kinds.pod.__init__", "kinds.pod.offers"), "an answer carries offers"),
+    (
+        "answers",
+        ("kinds.__init__", "kinds.holdings", "kinds.protocol", "kinds.pod.__init__", "kinds.pod.offers"),
+        "an answer carries offers, and what was found on the account",
+    ),
     ("kinds.registry", ("kinds.services",), "names what a driver is given"),
     ("cli.**", ("state.**", "engine.**", "planning.**"), "annotations of what operations return"),
 )
@@ -138,8 +153,10 @@ MODULES = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def fits(pattern: str, name: str) -> bool:
-    if pattern.startswith(DRIVER):
-        return fits(pattern.removeprefix(DRIVER), name) and not any(fits(pure, name) for pure in PURE_KINDS)
+    """`pure:` before a pattern leaves out drivers and what they share."""
+    if pattern.startswith("pure:"):
+        io = (*DRIVER_SHARED, *DRIVERS)
+        return fits(pattern.removeprefix("pure:"), name) and not any(fits(one, name) for one in io)
     for one in pattern.split("|"):
         if one.endswith(".**"):
             stem = re.escape(one[:-3]).replace(r"\*", "[^.]+")
@@ -162,7 +179,7 @@ def arrows(name: str, tree: ast.Module) -> Iterator[Arrow]:
         if isinstance(node, ast.Import):
             targets = [resolve(alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0 and node.module is not None, f"{name}: relative import"
+            assert node.level == 0, f"{name}: relative import"
             targets = [resolve(f"{node.module}.{alias.name}") for alias in node.names]
         else:
             continue
@@ -188,9 +205,7 @@ ALL = tuple(arrow for name, path in MODULES.items() for arrow in arrows(name, as
 
 
 def allows(table: tuple[tuple[str, tuple[str, ...], str], ...], arrow: Arrow) -> bool:
-    return any(
-        fits(who, arrow.source) and any(fits(target, arrow.target) for target in whom) for who, whom, _ in table
-    )
+    return any(fits(who, arrow.source) and any(fits(target, arrow.target) for target in whom) for who, whom, _ in table)
 
 
 def test_only_the_arrows_of_the_table() -> None:

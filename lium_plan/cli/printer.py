@@ -70,6 +70,17 @@ class Printer:
         """Data: exactly this text on stdout."""
         self._write("stdout", text)
 
+    def out_bytes(self, content: bytes) -> None:
+        """Data of somebody else's: exactly these bytes on stdout."""
+        if "stdout" in self._dead or not content:
+            return
+        try:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+        except (OSError, ValueError):
+            self._give_up("stdout", sys.stdout)
+
     def json(self, document: object, *, indent: int | None = 2) -> None:
         """One document (or, without indent, one line) on stdout."""
         import json

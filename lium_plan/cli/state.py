@@ -1,10 +1,15 @@
-"""`state list|show`: a look into the state. Offline, without a lock."""
+"""`state …`: a look into the state, and what people do to it by hand. Offline but for `recover`.
+
+Reading takes no lock and works while an apply runs; what changes the state takes it, and keeps what was there.
+"""
 
 from __future__ import annotations
 
 import click
 
+from lium_plan.cli import state_edit
 from lium_plan.cli.session import Session
+from lium_plan.cli.shared import DURATION
 from lium_plan.cli.verb import Verbs, json_option, verb
 from lium_plan.diagnostics import ExitCode, Failure, error
 
@@ -54,8 +59,54 @@ def show_command(session: Session, address: str, as_json: bool) -> ExitCode:
     return ExitCode.OK
 
 
+@verb("pull", help="Print the state, with its journal, as one snapshot.")
+def pull_command(session: Session) -> ExitCode:
+    from lium_plan import operations
+
+    pulled = operations.pull_state(session.settings())
+    session.printer.out(pulled.snapshot.decode("ascii"))
+    session.show(pulled.diagnostics)
+    return ExitCode.OK
+
+
+@verb("lock", help="Lock the state by hand: everything that would change it is refused until `state unlock`.")
+@click.option("--reason", metavar="R", default="no reason given", help="Why; shown to whoever is refused.")
+@click.option("--ttl", type=DURATION, metavar="D", help="Ends by itself after this long; else with `state unlock`.")
+def lock_command(session: Session, reason: str, ttl: float | None) -> ExitCode:
+    from lium_plan import operations
+    from lium_plan.views.times import stamp
+
+    settings = session.settings()
+    hold = session.run(lambda interrupt: operations.lock_state(settings, reason=reason, ttl_s=ttl))
+    until = "until `lium-plan state unlock`" if hold.until is None else f"until {stamp(hold.until)}"
+    session.printer.talk(f"Stack {settings.stack} is locked {until}: {hold.reason}\n")
+    return ExitCode.OK
+
+
+@verb("unlock", help="Lift a lock set by hand. A running command's lock can't be lifted: it frees itself.")
+def unlock_command(session: Session) -> ExitCode:
+    from lium_plan import operations
+
+    settings = session.settings()
+    lifted = session.run(lambda interrupt: operations.unlock_state(settings))
+    words = "is unlocked" if lifted else "was not locked"
+    session.printer.talk(f"Stack {settings.stack} {words}.\n")
+    return ExitCode.OK
+
+
 command = Verbs(
     name="state",
-    help="Look into the state.",
-    commands={"list": list_command, "show": show_command},
+    help="Look into the state, and change it by hand.",
+    commands={
+        "list": list_command,
+        "show": show_command,
+        "mv": state_edit.move_command,
+        "rm": state_edit.release_command,
+        "pull": pull_command,
+        "push": state_edit.push_command,
+        "lock": lock_command,
+        "unlock": unlock_command,
+        "recover": state_edit.recover_command,
+        "repair": state_edit.repair_command,
+    },
 )

@@ -23,7 +23,7 @@ _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 @verb(
     "status",
     help="Show each pod: phase, age, price, spent so far, time left, drift.",
-    failed=lambda session: {"pods": [], "total_per_hour_usd": 0, "total_spent_usd": 0},
+    failed=lambda session: {"pods": [], "tasks": [], "total_per_hour_usd": 0, "total_spent_usd": 0},
 )
 @click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
 @click.option("--interval", type=DURATION, default=10.0, metavar="D", help="Between two looks with --watch (10s).")

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import Diagnostic, error
+from lium_plan.engine.bookkeeping import is_bookkeeping, keep_books
 from lium_plan.engine.emitter import Emitter
 from lium_plan.engine.events import ActionResult, EventType, ResultKind
 from lium_plan.engine.run import EngineRun, price_of
@@ -19,8 +20,10 @@ from lium_plan.engine.walk import Ending, walk
 from lium_plan.kinds.desired import Desired
 from lium_plan.kinds.protocol import ActionFailed, Cancelled, Comparison, Driver, Interrupted, Record, Step, Verb
 from lium_plan.kinds.registry import kind
+from lium_plan.planning.observed import Found
 from lium_plan.planning.order import Graph
 from lium_plan.planning.plan import Action, Plan
+from lium_plan.state.entries import Released
 
 PROTECTION = "lifecycle.prevent_destroy"
 
@@ -46,8 +49,12 @@ class Applier:
         emitter: Emitter,
         now: Callable[[], datetime],
         rescue: Rescue | None = None,
+        found: Mapping[Address, Found] | None = None,
     ) -> None:
-        self._actions = {action_id(action): action for action in plan.actions}
+        """`found`: what the manifest's imports named; only a plan that imports needs it."""
+        self._first = tuple(action for action in plan.actions if is_bookkeeping(action))
+        self._actions = {action_id(action): action for action in plan.actions if not is_bookkeeping(action)}
+        self._found = found or {}
         self._desired = desired
         self._run = run
         self._drivers = drivers
@@ -59,12 +66,18 @@ class Applier:
 
     async def apply(self, *, parallelism: int, stop: asyncio.Event) -> tuple[ActionResult, ...]:
         """Walk the plan. What failed, was skipped or stays unknown is in the results, never raised."""
-        edges = {
-            identity: tuple(str(address) for address in action.depends_on) for identity, action in self._actions.items()
-        }
-        graph = Graph(self._actions, edges)
+        self._keep_books()
+        graph = Graph(self._actions, self._edges())
         await walk(graph, self._perform, parallelism=parallelism, stop=stop, ended=self._ended)
         return tuple(self.results)
+
+    def _keep_books(self) -> None:
+        for action in self._first:
+            self._emitter.emit(EventType.APPLY_START, address=action.address, verb=action.verb)
+        keep_books(self._first, self._found, self._run.ledger)
+        for action in self._first:
+            self.results.append(ActionResult(action.address, action.verb, ResultKind.DONE, 0.0))
+            self._emitter.emit(EventType.APPLY_COMPLETE, address=action.address, verb=action.verb)
 
     def _edges(self) -> Mapping[str, tuple[str, ...]]:
         """What each action waits for, by id. An end waits for everything at the addresses it names, deposed too."""
@@ -108,7 +121,10 @@ class Applier:
         ledger = self._run.ledger
         record = ledger.record_by_key(identity)
         if action.verb is Verb.FORGET:
-            ledger.remove(identity, action.reason or "gone")
+            if action.releases and record is not None and record.id is not None:
+                ledger.release(Released(record.kind, record.id, _name_of(record), self._now()), key=identity)
+            else:
+                ledger.remove(identity, action.reason or "gone")
             return
         resource = self._desired.resources.get(action.address) if self._desired is not None else None
         if action.verb is Verb.DESTROY:
@@ -182,6 +198,12 @@ class Applier:
             unknown = ending.failure.unknown
             return (ResultKind.UNKNOWN if unknown else ResultKind.FAILED), ending.failure.diagnostic, None
         return ResultKind.FAILED, _unexpected(action, ending.failure), None
+
+
+def _name_of(record: Record) -> str:
+    """What the server calls it."""
+    name = record.attributes.get("pod_name") or record.attributes.get("remote_name") or record.address
+    return str(name)
 
 
 def _unexpected(action: Action, failure: BaseException | None) -> Diagnostic:

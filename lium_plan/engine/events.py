@@ -87,6 +87,10 @@ class RunReport:
     results: tuple[ActionResult, ...]
     running_per_hour_usd: Decimal
     running_pods: int
+    open_effects: int = 0
+    """Requests whose outcome nobody knows yet: the next run settles them."""
+    open_per_hour_usd: Decimal = Decimal(0)
+    """What those of them that are rents may cost, by their ceilings."""
     proofs: tuple[Proof, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     exit_code: int = 0

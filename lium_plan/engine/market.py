@@ -132,11 +132,17 @@ class Desk:
         if self._feed is None:
             return "the market could not be read"
         need = self._needs[address]
-        requirement = self._without_refused(need)
+        requirement = need.requirement
         if ceiling is not None and (requirement.max_price_usd is None or ceiling < requirement.max_price_usd):
             requirement = replace(requirement, max_price_usd=ceiling)
-        found = place([replace(need, requirement=requirement)], self._left(self._feed))[address]
-        return summary(found.exclusions)
+        refused = self._refused.get(address, frozenset())
+        left = self._left(self._feed)
+        others = replace(left, offers=tuple(offer for offer in left.offers if offer.node_id not in refused))
+        found = place([replace(need, requirement=requirement)], others)[address]
+        if not refused:
+            return summary(found.exclusions)
+        count = f"{len(refused)} nodes" if len(refused) > 1 else "1 node"
+        return f"{count} refused, or came back dearer and was given back; of the others {summary(found.exclusions)}"
 
     def _left(self, feed: Feed) -> Feed:
         """The feed less what this run has claimed since it was read."""

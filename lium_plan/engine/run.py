@@ -34,10 +34,11 @@ from lium_plan.kinds.protocol import (
     Verb,
 )
 from lium_plan.kinds.registry import kind
+from lium_plan.planning.moving import targets
 from lium_plan.state.entries import Completion
 from lium_plan.state.journal import JournaledLedger
 
-LET_FINISH_S = 8.0
+LET_FINISH_S = 6.0
 """How long an answer on its way is waited for after the first interrupt; the run must end within 10 s."""
 
 T = TypeVar("T")
@@ -71,6 +72,7 @@ class EngineRun:
         self.proofs: list[Proof] = []
         self._drivers = drivers
         self._desired = desired
+        self._now_at = targets(desired.moved if desired is not None else ())
         self._emitter = emitter
         self._now = now
         self._stop = stop
@@ -83,7 +85,8 @@ class EngineRun:
     def desired(self, address: Address) -> Resource | None:
         if self.destroying or self._desired is None:
             return None
-        return self._desired.resources.get(address)
+        # What an earlier run left open may stand at an address that has moved since.
+        return self._desired.resources.get(self._now_at(address))
 
     # --- words ---------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,32 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """What was declared as `source` is now declared as `target`: both `fleet.x`, or both one address."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """`source`, a group (`fleet.x`) or one address, is declared no more, and that is meant."""
+
+    source: str
+    destroy: bool
+    """False: released, it stays and is managed no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """The remote object `id` is to be managed as `address`."""
+
+    address: Address
+    id: str
+    position: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Desired:
     """The value that the planner compares with state. Built by `manifest.expand`; nothing in it is looked up later."""
 
@@ -54,3 +80,6 @@ class Desired:
     """sha256 over all that was written, secrets included by their own digest; a saved plan is bound to it."""
     diagnostics: tuple[Diagnostic, ...] = field(default=())
     """Warnings found on the way."""
+    moved: tuple[Move, ...] = ()
+    removed: tuple[Removal, ...] = ()
+    imports: tuple[Import, ...] = ()

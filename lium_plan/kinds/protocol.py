@@ -204,6 +204,8 @@ class Kind(Protocol):
     """A replacement is created before the old one is deleted."""
     incidental: bool
     """Of no use by itself: it goes with the last thing that uses it, also when only that is targeted."""
+    links: tuple[tuple[str, ...], ...]
+    """Where in the inputs the address of another resource stands: it changes with a `moved` entry."""
 
     def inputs(self, spec: Any, comparison: Comparison) -> Mapping[str, Json]:
         """What would be applied, redacted: the tree that is stored in the record and compared."""

@@ -60,7 +60,8 @@ class PodPoller:
     def __init__(self, client: PodLister, interval_s: float | None = None) -> None:
         self._client = client
         self._fixed_s = None if interval_s is None else max(interval_s, LEAST_INTERVAL_S)
-        self._waiters: set[_Waiter] = set()
+        # A dict for its order: who waits longer is woken first, and one seed gives one history.
+        self._waiters: dict[_Waiter, None] = {}
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._requests = 0
@@ -119,12 +120,12 @@ class PodPoller:
         if self._closed:
             raise RuntimeError("the poller is closed")
         waiter = _Waiter(number, after, since, asyncio.get_running_loop().create_future())
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         self._wake()
         try:
             return await waiter.future
         finally:
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
             self._changed.set()
 
     def _wake(self) -> None:
@@ -187,7 +188,7 @@ class PodPoller:
         for waiter in tuple(self._waiters):
             if waiter.may_see(listing) and not waiter.future.done():
                 waiter.future.set_result(listing)
-                self._waiters.discard(waiter)
+                self._waiters.pop(waiter, None)
 
     def _failed(self, error: LiumError) -> None:
         self.failures += 1
@@ -201,7 +202,7 @@ class PodPoller:
         for waiter in tuple(self._waiters):
             if not waiter.future.done():
                 waiter.future.set_exception(error)
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
 
 
 @dataclass(eq=False, slots=True)

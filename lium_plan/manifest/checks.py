@@ -151,20 +151,41 @@ def _check_moves(findings: Findings) -> None:
     manifest = findings.manifest
     for index, block in enumerate(manifest.imports):
         _check_declared(findings, ("imports", index, "to"), block.to)
+    steps = {moved.from_: moved.to for moved in manifest.moved}
+    taken: dict[str, str] = {}
     for index, moved in enumerate(manifest.moved):
         path = ("moved", index)
+        end = _end_of(steps, moved.from_)
         if moved.from_.partition(".")[0] != moved.to.partition(".")[0]:
             findings.error((*path, "to"), "bad-move", f"{moved.from_} can't become {moved.to}: another kind")
         elif ("[" in moved.from_) != ("[" in moved.to):
             findings.error((*path, "to"), "bad-move", "either both name a member, or neither")
         elif moved.from_ == moved.to:
             findings.error((*path, "to"), "bad-move", "from and to are the same")
-        elif _check_declared(findings, (*path, "to"), moved.to) and is_declared(findings, moved.from_):
+        elif steps[moved.from_] != moved.to:
+            findings.error((*path, "from"), "bad-move", f"{moved.from_} moves twice, to {steps[moved.from_]} too")
+        elif moved.to in taken:
+            findings.error((*path, "to"), "bad-move", f"{taken[moved.to]} moves to {moved.to} too")
+        elif end is None:
+            findings.error((*path, "to"), "bad-move", "these entries lead round in a circle")
+        elif moved.to == end and not _check_declared(findings, (*path, "to"), end):
+            pass
+        elif is_declared(findings, end) and is_declared(findings, moved.from_):
             findings.error((*path, "from"), "bad-move", f"{moved.from_} is still declared")
+        taken.setdefault(moved.to, moved.from_)
     for index, removed in enumerate(manifest.removed):
         if is_declared(findings, removed.from_):
             message = f"{removed.from_} is still declared: take its block away"
             findings.error(("removed", index, "from"), "bad-move", message)
+
+
+def _end_of(steps: Mapping[str, str], address: str) -> str | None:
+    """Where a chain of moves ends: a history of several renames may stay written. None: nowhere."""
+    for _ in range(len(steps) + 1):
+        if address not in steps:
+            return address
+        address = steps[address]
+    return None
 
 
 def is_declared(findings: Findings, address: str) -> bool:

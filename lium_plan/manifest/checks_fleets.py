@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lium_plan.kinds.values import shown
 from lium_plan.manifest.checks import Findings
+from lium_plan.manifest.checks_ignored import check_ignored
 from lium_plan.manifest.tree import Path
 
 if TYPE_CHECKING:
@@ -30,19 +30,6 @@ def check_fleets(findings: Findings) -> None:
         if fleet.retry is not None and not fleet.retry.on_events:
             message = "on_events: name at least one of no-capacity, interruption"
             findings.error((*path, "retry", "on_events"), "bad-value", message)
-
-
-def check_ignored(findings: Findings, path: Path, block: FleetBlock) -> None:
-    """`ignore_changes` must name fields that there are: a misspelt one would ignore nothing."""
-    lifecycle = block.lifecycle
-    if lifecycle is None:
-        return
-    known = {field.alias or key for key, field in type(block).model_fields.items()} - {"lifecycle", "id"}
-    for index, name in enumerate(lifecycle.ignore_changes):
-        if name.partition(".")[0] not in known:
-            message = f"ignore_changes: there is no field {shown(name)}"
-            hint = f"known: {', '.join(sorted(known))}"
-            findings.error((*path, "lifecycle", "ignore_changes", index), "unknown-key", message, hint=hint)
 
 
 def _check_image(findings: Findings, path: Path, fleet: FleetBlock) -> None:

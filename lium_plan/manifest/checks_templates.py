@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lium_plan.manifest.checks import Findings
+from lium_plan.manifest.checks_ignored import check_ignored
 from lium_plan.manifest.tree import Path
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def check_volumes(findings: Findings) -> None:
     for name, volume in findings.blocks("volumes"):
         path: Path = ("volumes", name)
         _check_foreign(findings, path, volume.id, set(volume.model_fields_set) - {"id"})
+        check_ignored(findings, path, volume)
 
 
 def check_templates(findings: Findings) -> None:
@@ -33,6 +35,7 @@ def check_templates(findings: Findings) -> None:
             findings.error(path, "missing-key", message, key=True)
         if _check_foreign(findings, path, template.id, written):
             continue
+        check_ignored(findings, path, template)
         _check_registry(findings, path, template)
         _check_environment(findings, path, template)
         _check_start(findings, path, template)

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from lium_plan.addresses import Address
+from lium_plan.addresses import parse as parse_address
 from lium_plan.diagnostics import Diagnostic, Diagnostics, Position, error
 from lium_plan.expressions import ExpressionError, Text, parse
 from lium_plan.kinds import registry
-from lium_plan.kinds.desired import Desired, Fleet, Policy
+from lium_plan.kinds.desired import Desired, Fleet, Import, Move, Policy, Removal
 from lium_plan.kinds.protocol import LoadedFile, Resource
 from lium_plan.kinds.values import PlainFloat, ScaleDown, shown
 from lium_plan.manifest.checks import Findings
@@ -48,6 +49,11 @@ def expand(
         return _expand(manifest, members or {})
 
 
+def outline(manifest: Manifest) -> Desired:
+    """Fleets, moves and imports without resources: enough to choose the members of fleets, and cheap."""
+    return _desired(manifest, {}, "", ())
+
+
 def _expand(manifest: Manifest, members: Mapping[str, tuple[str, ...]]) -> Desired:
     diagnostics = Diagnostics(manifest.diagnostics)
     membership = _membership(manifest, members)
@@ -59,6 +65,12 @@ def _expand(manifest: Manifest, members: Mapping[str, tuple[str, ...]]) -> Desir
                 for resource in expand_block(name, block, scope):
                     _add(resources, resource, diagnostics)
     diagnostics.raise_errors()
+    return _desired(manifest, resources, _digest(manifest, scope.files.values()), tuple(diagnostics))
+
+
+def _desired(
+    manifest: Manifest, resources: Mapping[Address, Resource], digest: str, diagnostics: tuple[Diagnostic, ...]
+) -> Desired:
     return Desired(
         project=manifest.project,
         stack=manifest.stack,
@@ -66,8 +78,14 @@ def _expand(manifest: Manifest, members: Mapping[str, tuple[str, ...]]) -> Desir
         fleets={name: _fleet(manifest, name, block) for name, block in manifest.sections["fleets"].items()},
         outputs=manifest.outputs,
         policy=_policy(manifest),
-        digest=_digest(manifest, scope.files.values()),
-        diagnostics=tuple(diagnostics),
+        digest=digest,
+        diagnostics=diagnostics,
+        moved=tuple(Move(entry.from_, entry.to) for entry in manifest.moved),
+        removed=tuple(Removal(entry.from_, entry.destroy) for entry in manifest.removed),
+        imports=tuple(
+            Import(parse_address(entry.to), entry.id, manifest.position("imports", index))
+            for index, entry in enumerate(manifest.imports)
+        ),
     )
 
 

@@ -12,47 +12,95 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lium_plan.operations.applying import Approval, apply
     from lium_plan.operations.checking import doctor
+    from lium_plan.operations.extending import extend
+    from lium_plan.operations.following import show_log
+    from lium_plan.operations.importing import import_one
     from lium_plan.operations.market import list_offers
+    from lium_plan.operations.orphans import delete_orphans, orphans
     from lium_plan.operations.planning import make_plan
+    from lium_plan.operations.reaching import place_now, places
+    from lium_plan.operations.recovering import recover as recover_state
     from lium_plan.operations.saved import load_plan, save_plan
     from lium_plan.operations.states import events, load_state, outputs
+    from lium_plan.operations.states import lock as lock_state
+    from lium_plan.operations.states import move as move_in_state
+    from lium_plan.operations.states import pull as pull_state
+    from lium_plan.operations.states import push as push_state
+    from lium_plan.operations.states import release as release_from_state
+    from lium_plan.operations.states import repair as repair_state
+    from lium_plan.operations.states import unlock as unlock_state
     from lium_plan.operations.status import status
     from lium_plan.operations.validating import Validated, validate
 
 _HOMES = {
     "Approval": "applying",
     "apply": "applying",
+    "delete_orphans": "orphans",
     "doctor": "checking",
     "events": "states",
+    "extend": "extending",
+    "import_one": "importing",
     "list_offers": "market",
     "load_plan": "saved",
     "load_state": "states",
     "make_plan": "planning",
+    "orphans": "orphans",
+    "place_now": "reaching",
+    "places": "reaching",
     "outputs": "states",
     "save_plan": "saved",
+    "show_log": "following",
     "status": "status",
     "Validated": "validating",
     "validate": "validating",
 }
 
+_NAMES = {
+    "lock_state": "states.lock",
+    "move_in_state": "states.move",
+    "pull_state": "states.pull",
+    "push_state": "states.push",
+    "recover_state": "recovering.recover",
+    "release_from_state": "states.release",
+    "repair_state": "states.repair",
+    "unlock_state": "states.unlock",
+}
+"""Functions that are called by a longer name here, where nothing says what they work on."""
+
 __all__ = [
     "Approval",
     "Validated",
     "apply",
+    "delete_orphans",
     "doctor",
     "events",
+    "extend",
+    "import_one",
     "list_offers",
     "load_plan",
     "load_state",
+    "lock_state",
     "make_plan",
+    "move_in_state",
+    "orphans",
     "outputs",
+    "place_now",
+    "places",
+    "pull_state",
+    "push_state",
+    "recover_state",
+    "release_from_state",
+    "repair_state",
     "save_plan",
+    "show_log",
     "status",
+    "unlock_state",
     "validate",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    home, _, function = _NAMES.get(name, f"{_HOMES.get(name, '')}.{name}").rpartition(".")
+    if not home:
         raise AttributeError(name)
-    return getattr(import_module(f"lium_plan.operations.{_HOMES[name]}"), name)
+    return getattr(import_module(f"lium_plan.operations.{home}"), function)

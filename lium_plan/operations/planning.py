@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lium_plan.kinds.desired import Desired
-from lium_plan.manifest.expand import expand
+from lium_plan.manifest.expand import expand, outline
 from lium_plan.manifest.model import Manifest
+from lium_plan.operations.adopting import with_found
 from lium_plan.operations.connecting import Connection, api_failures, connect, open_drivers
 from lium_plan.operations.observing import observe
 from lium_plan.operations.outside import REAL, Outside
 from lium_plan.operations.validating import load_manifest
-from lium_plan.planning.members import completed_fleets, membership
+from lium_plan.planning.members import completed_fleets, members_now
+from lium_plan.planning.moving import relocate
 from lium_plan.planning.observed import Observed
 from lium_plan.planning.plan import Plan
 from lium_plan.planning.planner import make_plan as plan_changes
@@ -69,6 +71,9 @@ async def look_and_plan(
     desired = (
         None if manifest is None else desired_now(manifest, settings.stack, known, observed, request, salt=state.salt)
     )
+    if desired is not None:
+        with api_failures("look for what is to be imported"):
+            observed = await with_found(connection.client, desired, state, observed)
     plan = plan_changes(
         desired,
         known,
@@ -92,22 +97,10 @@ def desired_now(
     salt: bytes,
 ) -> Desired:
     """What the manifest means, given which members live and which tasks have ended their fleets."""
-    first = expand(manifest, stack=stack)
-    members = membership(
-        first.fleets,
-        state,
-        observed,
-        fill=request.fill,
-        completed_fleets=completed_fleets(first, state, salt=salt, replacing=request.replace),
-    )
-    if all(members[name] == _members_of(first, name) for name in first.fleets):
-        return first
+    declared = outline(manifest)
+    ended: frozenset[str] = frozenset()
+    if state is not None and state.completions:
+        moved = relocate(declared.moved, state, observed).state
+        ended = completed_fleets(expand(manifest, stack=stack), moved, salt=salt, replacing=request.replace)
+    members = members_now(declared, state, observed, request, completed=ended)
     return expand(manifest, stack=stack, members=members)
-
-
-def _members_of(desired: Desired, fleet: str) -> tuple[str, ...]:
-    return tuple(
-        address.member
-        for address in desired.resources
-        if address.kind == "pod" and address.name == fleet and address.member is not None
-    )

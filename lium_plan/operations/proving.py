@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lium_plan.diagnostics import ExitCode
+from lium_plan.diagnostics import Diagnostic, ExitCode, warning
 from lium_plan.engine.events import EventType, Proof
-from lium_plan.kinds.protocol import Driver, Record, Verb
+from lium_plan.kinds.protocol import Driver, Marked, Record, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.lium.errors import LiumError
 from lium_plan.marks import lineage_mark, scope_mark
@@ -46,8 +46,17 @@ async def _look(session: Session, state: State, driver: Driver, records: list[Re
         return
     released = {item.id for item in state.released}
     for found in survey.others:
-        if found.lineage_mark == mark and found.id not in released:
+        if found.id in released:
+            session.outcome.diagnostics.append(_released(found))
+        elif found.lineage_mark == mark:
             left[found.id] = Proof(found.name, found.id, False, price_per_hour_usd=found.price_per_hour_usd)
+
+
+def _released(found: Marked) -> Diagnostic:
+    """Given up on purpose, so it is no part of the proof; what it costs is said all the same."""
+    cost = "" if found.price_per_hour_usd is None else f", for ${found.price_per_hour_usd}/h"
+    message = f"{found.kind} {found.name} ({found.id}) was released and is still there{cost}"
+    return warning("released", message, hint=f"take it back with `lium-plan import ADDRESS {found.id}`")
 
 
 def _should_be_gone(session: Session, record: Record) -> bool:

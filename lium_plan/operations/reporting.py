@@ -20,6 +20,8 @@ def report(session: Session, state: State, *codes: ExitCode) -> RunReport:
     outcome = session.outcome
     pods = [record for record in state.records.values() if record.kind == "pod"]
     running = sum((kind(record.kind).price_per_hour_usd(record) for record in pods), Decimal(0))
+    reserved = (effect.data.get("ceiling_per_hour_usd") for effect in state.open.values())
+    possible = sum((Decimal(str(ceiling)) for ceiling in reserved if ceiling is not None), Decimal(0))
     errors = any(item.severity is Severity.ERROR for item in outcome.diagnostics)
     implied = (ExitCode.PARTIAL,) if errors and outcome.results else ()
     code = worst((*outcome.codes, *codes, *implied))
@@ -30,6 +32,8 @@ def report(session: Session, state: State, *codes: ExitCode) -> RunReport:
             "exit_code": int(code),
             "running_per_hour_usd": float(running),
             "running_pods": len(pods),
+            "open_effects": len(state.open),
+            "open_per_hour_usd": float(possible),
             **{end.value: sum(result.kind is end for result in outcome.results) for end in ResultKind},
         },
     )
@@ -38,6 +42,8 @@ def report(session: Session, state: State, *codes: ExitCode) -> RunReport:
         results=tuple(outcome.results),
         running_per_hour_usd=running,
         running_pods=len(pods),
+        open_effects=len(state.open),
+        open_per_hour_usd=possible,
         proofs=tuple(outcome.proofs),
         diagnostics=tuple(dict.fromkeys(outcome.diagnostics)),
         exit_code=int(code),

@@ -89,4 +89,4 @@ def _differs(saved: Plan, fresh: Plan) -> str | None:
 
 
 def _identity(action: Action) -> str:
-    return f"{action.address}#{action.deposed_id or ''}"
+    return f"{action.address}#{action.deposed_id or ''}#{action.source or ''}"

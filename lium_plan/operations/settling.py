@@ -81,7 +81,7 @@ def _beyond(confirmed: Plan, fresh: Plan) -> Diagnostic | None:
     allowed = {(action.address, action.deposed_id): action.verb for action in confirmed.actions}
     open_addresses = {item.address for item in confirmed.open}
     for action in fresh.actions:
-        free = action.verb in (Verb.ADOPT, Verb.FORGET, Verb.RUN) or action.deposed_id is not None
+        free = action.verb in (Verb.ADOPT, Verb.FORGET, Verb.MOVE, Verb.RUN) or action.deposed_id is not None
         if free or action.address in open_addresses:
             continue
         if allowed.get((action.address, action.deposed_id)) is not action.verb:

@@ -1,20 +1,30 @@
-"""What the state says, offline and without a lock."""
+"""What the state says, and what people do to it by hand. Offline; reading takes no lock."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 
-from lium_plan.diagnostics import ExitCode, Failure, error
-from lium_plan.operations.outside import open_local_store
+from lium_plan.answers import Pulled, Pushed, Repaired
+from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, Severity, error, warning
+from lium_plan.operations.outside import REAL, Outside, open_local_store
 from lium_plan.planning.plan import OutputValue
 from lium_plan.settings import Settings
+from lium_plan.state import codec, edits
+from lium_plan.state.edits import Edit
 from lium_plan.state.events import AuditEvent
-from lium_plan.state.model import State
+from lium_plan.state.lock import Hold
+from lium_plan.state.model import State, check
+from lium_plan.state.repair import Salvage
 
 
 def load_state(settings: Settings) -> State:
     """Raises `Failure` (1) when nothing was ever applied, or the files can't be read."""
-    state = open_local_store(settings).load().state
+    return require_state(settings, open_local_store(settings).load().state)
+
+
+def require_state(settings: Settings, state: State | None) -> State:
     if state is None:
         raise Failure(
             ExitCode.ERROR,
@@ -37,3 +47,196 @@ def outputs(settings: Settings) -> Mapping[str, OutputValue]:
 def events(settings: Settings) -> tuple[AuditEvent, ...]:
     """The audit log, oldest first."""
     return open_local_store(settings).events()
+
+
+# --- mv, rm --------------------------------------------------------------------------------------------------
+
+
+async def move(settings: Settings, source: str, target: str, *, dry_run: bool, lock_timeout_s: float = 0) -> Edit:
+    """Give a resource, or a whole fleet or task, another address. Raises `Failure`."""
+    if dry_run:
+        return edits.move(load_state(settings), source, target)
+    from lium_plan.operations.editing import editing
+
+    async with editing(settings, "state mv", lock_timeout_s=lock_timeout_s) as opened:
+        edit = edits.move(opened.state, source, target)
+        opened.ledger.take(edit.facts)
+    return edit
+
+
+async def release(settings: Settings, addresses: Sequence[str], *, dry_run: bool, lock_timeout_s: float = 0) -> Edit:
+    """Give resources up: they stay on the account, listed as released. Raises `Failure`."""
+    if dry_run:
+        return edits.release(load_state(settings), addresses, now=REAL.now())
+    from lium_plan.operations.editing import editing
+
+    async with editing(settings, "state rm", lock_timeout_s=lock_timeout_s) as opened:
+        edit = edits.release(opened.state, addresses, now=REAL.now())
+        opened.ledger.take(edit.facts)
+    return edit
+
+
+# --- pull, push ----------------------------------------------------------------------------------------------
+
+
+def pull(settings: Settings) -> Pulled:
+    """The state with its journal as one snapshot; of files that can't be read the newest copy that can.
+
+    Raises `Failure` (1) when there is no state, or no copy of it can be read.
+    """
+    store = open_local_store(settings)
+    try:
+        return Pulled(codec.encode_snapshot(load_state(settings)), ())
+    except codec.Unreadable as fault:
+        found = store.newest_readable()
+        if found is None:
+            raise
+        path, state = found
+        message = f"{path} is what follows: serial {state.serial}, without what was done after it"
+        told = (
+            replace(fault.diagnostic, severity=Severity.WARNING, hint=None),
+            warning("older-copy", message, hint="`lium-plan state repair` may save more"),
+        )
+        return Pulled(codec.encode_snapshot(state), told)
+
+
+async def push(
+    settings: Settings, data: bytes, *, name: str, force: bool, dry_run: bool, lock_timeout_s: float = 0
+) -> Pushed:
+    """Put a snapshot in place of the state. What was there is kept, and named.
+
+    Raises `Failure`: 1 for what is no sound snapshot of this stack, or when the state there can't be read; 6 without
+    `force` for another lineage, an older serial, and for what would be forgotten.
+    """
+    pushed = codec.decode_snapshot(data, file=name)
+    unsound = [item for item in check(pushed) if item.severity is Severity.ERROR]
+    if unsound:
+        raise Failure(ExitCode.ERROR, unsound)
+    if pushed.stack != settings.stack:
+        message = f"{name} is the state of stack {pushed.stack}, not of {settings.stack}"
+        raise Failure(ExitCode.ERROR, (error("state-stack", message, hint=f"--stack {pushed.stack}"),))
+    store = open_local_store(settings)
+    if dry_run:
+        return _pushed(_there(settings, force=force), pushed, force=force)[1]
+    from lium_plan.operations.editing import owner_of
+
+    with await store.lock(owner_of("state push"), timeout_s=lock_timeout_s):
+        state, told = _pushed(_there(settings, force=force), pushed, force=force)
+        if not told.changed:
+            return told
+        return replace(told, kept=store.replace(state))
+
+
+def _there(settings: Settings, *, force: bool) -> State | None:
+    """The state that would be replaced; with `force` an unreadable one counts as none (it is set aside)."""
+    try:
+        return open_local_store(settings).load().state
+    except codec.Unreadable:
+        if force:
+            return None
+        raise
+
+
+def _pushed(there: State | None, pushed: State, *, force: bool) -> tuple[State, Pushed]:
+    if there is None:
+        return pushed, Pushed(pushed.serial, True)
+    if there == pushed:
+        return there, Pushed(there.serial, False)
+    refusals = tuple(_why_not(there, pushed))
+    if refusals and not force:
+        raise Failure(ExitCode.UNSAFE, refusals)
+    # Serials and journal numbers only grow: a saved plan, and the audit log, must not meet one twice.
+    same = there.lineage == pushed.lineage
+    state = replace(
+        pushed,
+        serial=max(pushed.serial, there.serial + 1) if same else pushed.serial,
+        sequence=max(pushed.sequence, there.sequence) if same else pushed.sequence,
+    )
+    notes = tuple(replace(item, severity=Severity.WARNING, hint=None) for item in refusals)
+    return state, Pushed(state.serial, True, notes=notes)
+
+
+def _why_not(there: State, pushed: State) -> list[Diagnostic]:
+    hint = "--force puts it in place all the same; what is there now is kept beside it"
+    if there.lineage != pushed.lineage:
+        message = f"it has another lineage ({pushed.lineage[:8]}…) than the state that is there ({there.lineage[:8]}…)"
+        return [error("other-lineage", message, hint=hint)]
+    found = []
+    if pushed.serial <= there.serial:
+        message = f"its serial {pushed.serial} does not follow {there.serial}, that of the state that is there"
+        found.append(error("old-serial", message, hint=f"pull again, and raise `serial`; or {hint}"))
+    forgotten = _ids(there) - _ids(pushed)
+    if forgotten or there.open.keys() - pushed.open.keys():
+        names = ", ".join(sorted(forgotten)) or "effects without a recorded outcome"
+        found.append(error("would-forget", f"it does not know {names}, which the state that is there does", hint=hint))
+    return found
+
+
+def _ids(state: State) -> set[str]:
+    owned = {record.id for record in state.records.values() if record.id is not None and record.kind not in _HOSTED}
+    return owned | {item.id for item in state.released}
+
+
+_HOSTED = ("bootstrap", "task")
+
+
+# --- repair --------------------------------------------------------------------------------------------------
+
+
+async def repair(settings: Settings, *, dry_run: bool, lock_timeout_s: float = 0) -> Repaired:
+    """Save what can be saved of a state that can't be read, beside the files as they are. Raises `Failure`."""
+    store = open_local_store(settings)
+    if dry_run:
+        return _repaired(settings, store.salvage())
+    from lium_plan.operations.editing import owner_of
+
+    with await store.lock(owner_of("state repair"), timeout_s=lock_timeout_s):
+        saved = store.salvage()
+        told = _repaired(settings, saved)
+        if saved.state is None or not saved.findings:
+            return told
+        return replace(told, kept=store.replace(saved.state))
+
+
+def _repaired(settings: Settings, saved: Salvage) -> Repaired:
+    if saved.state is None and not saved.findings:
+        require_state(settings, None)
+    if saved.state is None:
+        hint = "`lium-plan state recover` builds a state from what the account shows"
+        lost = error("repair-impossible", "no snapshot can be read in any way: nothing was changed", hint=hint)
+        raise Failure(ExitCode.ERROR, (*saved.findings, lost))
+    # What made it unreadable is mended now; an error is only what is lost.
+    findings = tuple(
+        item if item.code.startswith("repair-") else replace(item, severity=Severity.WARNING) for item in saved.findings
+    )
+    return Repaired(len(saved.state.records), len(saved.state.released), saved.state.serial, findings)
+
+
+# --- lock, unlock --------------------------------------------------------------------------------------------
+
+
+async def lock(settings: Settings, *, reason: str, ttl_s: float | None, outside: Outside = REAL) -> Hold:
+    """Lock by hand until it is lifted or `ttl_s` is over. Raises `Failure` (5) when the lock is held."""
+    from lium_plan.operations.editing import owner_of
+
+    store = outside.open_store(settings)
+    owner = owner_of("state lock", outside)
+    with await store.lock(owner, timeout_s=0):
+        until = None if ttl_s is None else owner.since + timedelta(seconds=ttl_s)
+        hold = Hold(f"{owner.who}@{owner.host}", reason, owner.since, until)
+        store.hold(hold)
+    return hold
+
+
+async def unlock(settings: Settings) -> bool:
+    """Lift a lock set by hand; False when there was none. Raises `Failure` (5) for the lock of a process, which no
+    command can lift: it frees itself."""
+    store = open_local_store(settings)
+    if store.unhold():
+        return True
+    if not settings.state_dir.is_dir():
+        return False
+    from lium_plan.operations.editing import owner_of
+
+    (await store.lock(owner_of("state unlock"), timeout_s=0)).release()
+    return False

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from lium_plan.answers import GpuUse, PodStatus, StatusAnswer
+from lium_plan.answers import GpuUse, PodStatus, StatusAnswer, TaskStatus
 from lium_plan.diagnostics import Diagnostic, warning
 from lium_plan.kinds.protocol import Observation, Presence, Record
 from lium_plan.kinds.services import SshKeys
@@ -18,8 +21,10 @@ from lium_plan.operations.states import load_state
 from lium_plan.settings import Settings
 from lium_plan.ssh.connector import SshConnector
 from lium_plan.ssh.coordinates import parse_connect_command
+from lium_plan.ssh.detached import Ending, Probe, TaskState, probe
 from lium_plan.ssh.errors import SshError
 from lium_plan.ssh.pins import PinStore
+from lium_plan.ssh.protocol import Session
 from lium_plan.state.model import State
 from lium_plan.views.state_json import shown_status
 
@@ -38,12 +43,11 @@ async def status(settings: Settings, *, gpu: bool) -> StatusAnswer:
                 records, scope_mark=scope_mark(state.project, state.stack), lineage_mark=lineage_mark(state.lineage)
             )
         now = connection.client.server_time()
-        bills, uses = await asyncio.gather(
-            _bills(connection.client, records), _uses(settings, records) if gpu else _no_uses()
+        bills, visits = await asyncio.gather(
+            _bills(connection.client, records), _visits(settings, state, records) if gpu else _no_visits()
         )
     pods = tuple(
-        _row(state, record, survey.observations[record.key], bills.get(record.key), uses.get(record.key), now)
-        for record in records
+        _row(state, record, survey.observations[record.key], bills.get(record.key), visits, now) for record in records
     )
     unbilled = [record for record in records if record.key not in bills]
     return StatusAnswer(
@@ -51,6 +55,7 @@ async def status(settings: Settings, *, gpu: bool) -> StatusAnswer:
         sum((pod.price_per_hour_usd for pod in pods if pod.status != "expired"), Decimal(0)),
         sum((pod.spent_usd for pod in pods), Decimal(0)),
         _diagnostics(unbilled),
+        tuple(_task(record, visits) for record in _tasks(state)),
     )
 
 
@@ -80,7 +85,7 @@ def _diagnostics(unbilled: list[Record]) -> tuple[Diagnostic, ...]:
 
 
 def _row(
-    state: State, record: Record, seen: Observation, bill: Decimal | None, use: GpuUse | None, now: datetime
+    state: State, record: Record, seen: Observation, bill: Decimal | None, visits: Visits, now: datetime
 ) -> PodStatus:
     facts = {**record.attributes, **seen.attributes}
     price = Decimal(str(facts.get("price_per_hour_usd") or 0))
@@ -103,7 +108,7 @@ def _row(
         node_id=str(facts.get("node_id") or ""),
         gpu=str(facts.get("gpu") or ""),
         gpu_count=int(str(facts.get("gpu_count") or 0)),
-        use=use,
+        use=visits.uses.get(record.key),
     )
 
 
@@ -119,35 +124,91 @@ def _drift(record: Record, seen: Observation) -> tuple[str, ...]:
     )
 
 
-async def _no_uses() -> dict[str, GpuUse]:
-    return {}
+# --- on the pods -------------------------------------------------------------------------------------------------
 
 
-async def _uses(settings: Settings, records: list[Record]) -> dict[str, GpuUse]:
-    """What `nvidia-smi` says on each pod; a pod that does not answer has none."""
-    answers = await asyncio.gather(*(_use(settings, record) for record in records))
-    return {record.key: use for record, use in zip(records, answers, strict=True) if use is not None}
+@dataclass(frozen=True, slots=True)
+class Visits:
+    """What pods said for themselves, as far as they answered: by key of the pod, by address of the task."""
+
+    uses: Mapping[str, GpuUse]
+    probes: Mapping[str, Probe]
 
 
-async def _use(settings: Settings, record: Record) -> GpuUse | None:
-    written = record.attributes.get("connect_command")
-    if not isinstance(written, str):
-        return None
-    output = bytearray()
-    try:
-        session = await SshConnector().open(
-            parse_connect_command(written),
-            pin=PinStore(settings.state_dir / "known_hosts").pin(str(record.id)),
-            key_path=SshKeys(settings.ssh_key_path).private_key(None),
-            deadline_s=GPU_TIMEOUT_S,
-        )
-        try:
-            await session.run(GPU_QUERY, on_output=output.extend, timeout_s=GPU_TIMEOUT_S)
-        finally:
-            await session.close()
-    except (SshError, OSError):
-        return None
-    return read_use(bytes(output))
+async def _no_visits() -> Visits:
+    return Visits({}, {})
+
+
+async def _visits(settings: Settings, state: State, records: list[Record]) -> Visits:
+    """One connection a pod: how busy its GPUs are, and what has become of the tasks that run on it."""
+    uses: dict[str, GpuUse] = {}
+    probes: dict[str, Probe] = {}
+
+    async def visit(record: Record) -> None:
+        output = bytearray()
+        with suppress(SshError, OSError):
+            session = await _open(settings, record)
+            try:
+                await session.run(GPU_QUERY, on_output=output.extend, timeout_s=GPU_TIMEOUT_S)
+                use = read_use(bytes(output))
+                if use is not None:
+                    uses[record.key] = use
+                for task in _tasks(state):
+                    if task.status == "running" and task.attributes.get("pod_id") == record.id:
+                        task_dir = str(task.attributes.get("task_dir"))
+                        probes[str(task.address)] = await probe(session, task_dir, timeout_s=GPU_TIMEOUT_S)
+            finally:
+                await session.close()
+
+    await asyncio.gather(*(visit(record) for record in records if record.attributes.get("connect_command")))
+    return Visits(uses, probes)
+
+
+async def _open(settings: Settings, record: Record) -> Session:
+    key = record.attributes.get("ssh_key")
+    return await SshConnector().open(
+        parse_connect_command(str(record.attributes["connect_command"])),
+        pin=PinStore(settings.state_dir / "known_hosts").pin(str(record.id)),
+        key_path=SshKeys(settings.ssh_key_path).private_key(key if isinstance(key, str) else None),
+        deadline_s=GPU_TIMEOUT_S,
+    )
+
+
+def _tasks(state: State) -> list[Record]:
+    tasks = [record for record in state.records.values() if record.kind == "task"]
+    return sorted(tasks, key=lambda record: record.address)
+
+
+def _task(record: Record, visits: Visits) -> TaskStatus:
+    facts = record.attributes
+    found = visits.probes.get(str(record.address))
+    code = facts.get("exit_code") if found is None else found.exit_status
+    return TaskStatus(
+        address=str(record.address),
+        status=record.status if found is None else task_status(found),
+        exit_code=code if isinstance(code, int) else None,
+        started_at=_time(facts.get("started_at")),
+        ended_at=_time(facts.get("ended_at")),
+        log=str(facts["log"]) if facts.get("log") else None,
+        probed=found is not None,
+    )
+
+
+def _time(value: object) -> datetime | None:
+    return datetime.fromisoformat(value) if isinstance(value, str) else None
+
+
+def task_status(found: Probe) -> str:
+    """Our word for what a pod says of a task."""
+    match found.state:
+        case TaskState.RUNNING:
+            return "running"
+        case TaskState.EXITED if found.ending is Ending.TIMED_OUT:
+            return "timed-out"
+        case TaskState.EXITED:
+            return "completed" if found.exit_status == 0 else "failed"
+        case _:
+            return "unknown"
 
 
 def read_use(output: bytes) -> GpuUse | None:

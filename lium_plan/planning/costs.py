@@ -12,9 +12,11 @@ from lium_plan.kinds.protocol import Record, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.decisions import Decision
 from lium_plan.planning.placement import Placed
-from lium_plan.planning.rents import bills, created_at, removal_at, ttl_s
+from lium_plan.planning.rents import bills, due_at, removal_at, ttl_s
 from lium_plan.planning.situation import Situation
 
+SETTING_TTL = frozenset({Verb.UPDATE, Verb.REBOOT, Verb.ADOPT, Verb.RUN})
+"""After one of these a pod lives as long as the manifest says; a reboot is followed by a wait that sets it."""
 ZERO = Decimal(0)
 CENT = Decimal("0.01")
 HOUR_S = 3600
@@ -113,13 +115,9 @@ def _stays(record: Record, fates: Mapping[str, Decision], placed: Mapping[Addres
 def _staying_line(situation: Situation, record: Record, price: Decimal, fate: Decision | None) -> Line:
     ends = removal_at(record, situation.observation(record))
     resource = situation.resources.get(record.address)
-    wanted = ttl_s(resource) if resource is not None else None
-    created = created_at(record)
-    changes_ttl = fate is not None and fate.verb is Verb.UPDATE
-    if wanted is not None and created is not None and (ends is None or changes_ttl):
-        ends = created + timedelta(seconds=wanted)
-    elif changes_ttl and resource is not None and wanted is None:
-        ends = None
+    if resource is not None and (ends is None or (fate is not None and fate.verb in SETTING_TTL)):
+        due = due_at(record, resource, situation.now)
+        ends = due if due is not None or ttl_s(resource) is None else ends
     return Line(record.address, price, price, ends, new=False)
 
 

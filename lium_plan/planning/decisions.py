@@ -32,6 +32,8 @@ from lium_plan.planning.situation import Situation, listing_key
 
 UNREACHABLE = "unreachable"
 """Code of the diagnostic for what can't be told to be there or gone: the run ends with exit 8."""
+RECLAIMED = "RECLAIMED"
+"""What an observation of a pod that is gone says where the account's events tell that its provider took it back."""
 PROTECTION = "lifecycle.prevent_destroy"
 """The field that alone makes an update of bookkeeping, without a call: protection is kept in state."""
 
@@ -50,6 +52,8 @@ class Decision:
     deposed_id: str | None = None
     second_half: bool = False
     """The deletion that ends a replacement whose new half comes first."""
+    releases: bool = False
+    """It is forgotten here and stays on the account."""
 
     @property
     def id(self) -> str:
@@ -207,6 +211,8 @@ def _why_gone(situation: Situation, record: Record, seen: Observation) -> tuple[
     since = expired_since(record, situation.now)
     if since is not None:
         return "expired", f"TTL ended {ago(since)}"
+    if seen.status == RECLAIMED:
+        return "reclaimed", "reclaimed by its provider"
     return "gone", f"gone: {seen.reason}" if seen.reason else "gone"
 
 
@@ -250,8 +256,13 @@ def _attribute_changes(record: Record, seen: Observation | None) -> tuple[FieldC
 def _decide_unwanted(situation: Situation, record: Record, decisions: Decisions) -> None:
     deposed_id = record.id if record.deposed else None
     seen = situation.observation(record)
+    gone = seen is not None and seen.presence is Presence.ABSENT
     if kind(record.kind).hosted:
         _decide_hosted(situation, record, decisions)
+    elif record.key in situation.released and not gone:
+        if not situation.request.refresh_only:
+            reason = _why_released(situation, record)
+            decisions.add(Decision(record.address, Verb.FORGET, reason, record=record, releases=True))
     elif seen is not None and seen.presence is Presence.UNREACHABLE:
         _keep_unreachable(record, seen, decisions)
     elif seen is not None and seen.presence is Presence.ABSENT:
@@ -264,6 +275,13 @@ def _decide_unwanted(situation: Situation, record: Record, decisions: Decisions)
                 record.address, Verb.DESTROY, _why_unwanted(situation, record), record=record, deposed_id=deposed_id
             )
         )
+
+
+def _why_released(situation: Situation, record: Record) -> str:
+    price = kind(record.kind).price_per_hour_usd(situation.refreshed(record))
+    cost = f", and costs ${price:.2f}/h" if price else ""
+    user = situation.released[record.key]
+    return f"released: {record.id} stays{cost}" if user == record.key else f"released with {user}, which uses it"
 
 
 def _why_unwanted(situation: Situation, record: Record) -> str:

@@ -19,7 +19,7 @@ from lium_plan.kinds.registry import kind
 from lium_plan.marks import lineage_mark, scope_mark
 from lium_plan.planning.costs import Bill
 from lium_plan.planning.decisions import Decision
-from lium_plan.planning.rents import health, ttl_s
+from lium_plan.planning.rents import due_at, health, ttl_s
 from lium_plan.planning.situation import Situation
 from lium_plan.state.model import State
 
@@ -131,6 +131,23 @@ def guard_ttl(guarded: Guarded) -> Iterator[Diagnostic]:
                 address=str(address),
                 position=resource.position,
                 hint="write `ttl: 6h` into its fleet",
+            )
+
+
+def guard_past_ttl(guarded: Guarded) -> Iterator[Diagnostic]:
+    """A time to live that has ended already would take the pod at once: that is not what changing it means."""
+    for decision in guarded.kept:
+        changed = any(change.path == "ttl" for change in decision.changes)
+        if not changed or decision.record is None or decision.resource is None:
+            continue
+        due = due_at(decision.record, decision.resource, guarded.situation.now)
+        if due is not None and due <= guarded.situation.now:
+            yield error(
+                "ttl-past",
+                f"its new ttl has ended already, at {due:%Y-%m-%d %H:%M}Z: it counts from the pod's creation",
+                address=str(decision.address),
+                position=decision.resource.position,
+                hint=f"a longer `ttl`; to end it now: lium-plan destroy --target '{decision.address}'",
             )
 
 
@@ -305,5 +322,6 @@ GUARDS: tuple[Guard, ...] = (
     guard_hourly_cost,
     guard_total_cost,
     guard_ttl,
+    guard_past_ttl,
     guard_balance,
 )

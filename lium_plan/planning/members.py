@@ -10,12 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
 from lium_plan.addresses import Address, Pattern, matches_any, parse, parse_pattern
-from lium_plan.kinds.desired import Desired, Fleet
+from lium_plan.kinds.desired import Desired, Fleet, Removal
 from lium_plan.kinds.digests import content_digest
 from lium_plan.kinds.protocol import Record, Resource
 from lium_plan.kinds.registry import kind
+from lium_plan.planning.importing import pending_imports
+from lium_plan.planning.moving import relocate
 from lium_plan.planning.observed import Observed
 from lium_plan.planning.rents import Health, created_at, fleet_it_ends, health
+from lium_plan.requests import PlanRequest
 from lium_plan.state.model import State
 
 RENTING = ("rent", "create")
@@ -31,15 +34,38 @@ def membership(
     *,
     fill: bool = False,
     completed_fleets: Iterable[str] = (),
+    removed: Iterable[Removal] = (),
+    imports: Iterable[Address] = (),
 ) -> Mapping[str, tuple[str, ...]]:
     """The member names of each fleet, in member order.
 
     `fill`: a fleet of MIN..MAX that is between them tries for MAX again. `completed_fleets`: those whose task has
-    ended and was to take them with it; they have no members.
+    ended and was to take them with it; they have no members. `removed`: members that are named there are none any
+    more. `imports`: members that are about to be taken over count like living ones.
     """
     ended = frozenset(completed_fleets)
-    known = _known_members(state, observed)
+    known = _known_members(state, observed, frozenset(entry.source for entry in removed))
+    for address in imports:
+        if address.kind == "pod" and address.member is not None:
+            known.setdefault(address.name, {}).setdefault(address.member, (Health.WELL, None))
     return {name: _members(fleet, known.get(name, {}), fill, name in ended) for name, fleet in fleets.items()}
+
+
+def members_now(
+    outline: Desired, state: State | None, observed: Observed, request: PlanRequest, *, completed: Iterable[str] = ()
+) -> Mapping[str, tuple[str, ...]]:
+    """The members of each fleet for one plan. `outline`: what is desired, resources or not (`manifest.outline`)."""
+    moved = relocate(outline.moved, state, observed)
+    records = moved.state.records if moved.state is not None else {}
+    return membership(
+        outline.fleets,
+        moved.state,
+        moved.observed,
+        fill=request.fill,
+        completed_fleets=completed,
+        removed=outline.removed,
+        imports=(entry.address for entry in pending_imports(outline.imports, records)),
+    )
 
 
 def completed_fleets(
@@ -85,15 +111,16 @@ def sort_members(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: Address.of("fleet", "x", name).sort_key))
 
 
-def _known_members(state: State | None, observed: Observed) -> Mapping[str, Mapping[str, _Member]]:
+def _known_members(state: State | None, observed: Observed, removed: frozenset[str]) -> dict[str, dict[str, _Member]]:
     found: dict[str, dict[str, _Member]] = {}
     if state is None:
         return found
-    for record in state.records.values():
+    for key, record in state.records.items():
         address = record.address
-        if address.member is not None and address.kind == "pod" and not record.deposed:
-            how = health(record, observed.of(record), observed.at)
-            found.setdefault(address.name, {})[address.member] = (how, record)
+        if address.member is None or address.kind != "pod" or record.deposed or key in removed:
+            continue
+        how = health(record, observed.of(record), observed.at, setup=state.records.get(f"{key}.bootstrap"))
+        found.setdefault(address.name, {})[address.member] = (how, record)
     for effect in state.open.values():
         address = effect.address
         if address.member is not None and address.kind == "pod" and effect.op in RENTING:

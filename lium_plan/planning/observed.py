@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 
+from lium_plan.addresses import Address
 from lium_plan.kinds.pod.offers import Feed
 from lium_plan.kinds.protocol import Marked, Observation, Record
 
@@ -17,6 +18,17 @@ class Pace:
 
     count: int
     period_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an `imports` entry names, as the account shows it."""
+
+    record: Record | None
+    """The row that the state would have for it; None: there is no such thing."""
+    observation: Observation
+    lineage_mark: str | None = None
+    """Of the state that made it, where its name says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,8 @@ class Observed:
     """What this stack has cost since its state was born, from the server's statements; None: not looked at."""
     paces: Mapping[str, tuple[Pace, ...]] = field(default_factory=dict)
     """Limits on creating, by kind."""
+    imports: Mapping[Address, Found] = field(default_factory=dict)
+    """What was looked for because of `imports`; those that are done are not looked for."""
     refreshed: bool = True
     """False with `--no-refresh`: the records are taken at their word."""
 

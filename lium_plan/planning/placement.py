@@ -21,6 +21,8 @@ from lium_plan.planning.exclusions import Exclusion, explain
 from lium_plan.planning.seating import Party, Room, Seating, everybody_first, guesses, score
 
 CEILING_FACTOR = Decimal("1.10")
+EXACT_SEATS = 1500
+"""Up to so many places that contested parties could take, the optimum is searched for to the end."""
 ALTERNATIVES = 5
 """So many next choices are kept for each member: enough for a refusal or two, and a plan stays readable."""
 
@@ -87,18 +89,21 @@ def place(
 def seat(crowd: Crowd) -> Seating:
     """The best seating there is."""
     seating: dict[int, Mapping[str, int]] = {}
+    contested: list[tuple[Party, ...]] = []
     for parties in rivals(crowd.parties):
-        seating.update(_seat_rivals(parties, crowd))
+        settled = everybody_first(parties, crowd.room)
+        if settled is None:
+            contested.append(parties)
+        else:
+            seating.update(settled)
+    if contested:
+        from lium_plan.planning.solver import solve
+
+        exact = sum(len(party.candidates) for parties in contested for party in parties) <= EXACT_SEATS
+        for parties in contested:
+            guess = best_guess(parties, crowd.room)
+            seating.update(solve(parties, crowd.room, guess, ranks=crowd.ranks, exact=exact).seating)
     return seating
-
-
-def _seat_rivals(parties: Sequence[Party], crowd: Crowd) -> Seating:
-    settled = everybody_first(parties, crowd.room)
-    if settled is not None:
-        return settled
-    from lium_plan.planning.solver import solve
-
-    return solve(parties, crowd.room, best_guess(parties, crowd.room), ranks=crowd.ranks).seating
 
 
 def best_guess(parties: Sequence[Party], room: Room) -> Seating:
@@ -107,9 +112,9 @@ def best_guess(parties: Sequence[Party], room: Room) -> Seating:
 
 def rivals(parties: Iterable[Party]) -> tuple[tuple[Party, ...], ...]:
     """The parties in sets that share no node and no fleet, so that each set is a market of its own."""
-    leader: dict[int | str | tuple[str], int | str | tuple[str]] = {}
+    leader: dict[str, str] = {}
 
-    def top(item: int | str | tuple[str]) -> int | str | tuple[str]:
+    def top(item: str) -> str:
         leader.setdefault(item, item)
         while leader[item] != item:
             leader[item] = item = leader[leader[item]]
@@ -117,11 +122,12 @@ def rivals(parties: Iterable[Party]) -> tuple[tuple[Party, ...], ...]:
 
     listed = tuple(parties)
     for party in listed:
-        for shared in (*party.candidates, *((fleet,) for fleet in party.fleets)):
-            leader[top(shared)] = top(party.number)
-    sets: dict[int | str | tuple[str], list[Party]] = {}
+        shared = (*(f"node {node}" for node in party.candidates), *(f"fleet {fleet}" for fleet in party.fleets))
+        for item in shared:
+            leader[top(item)] = top(f"party {party.number}")
+    sets: dict[str, list[Party]] = {}
     for party in listed:
-        sets.setdefault(top(party.number), []).append(party)
+        sets.setdefault(top(f"party {party.number}"), []).append(party)
     return tuple(tuple(together) for together in sets.values())
 
 

@@ -36,6 +36,11 @@ class Action:
     """For the deletion of a resource that a newer one at the same address has replaced."""
     counted: bool = True
     """False: happens every time (`run: always`, a renewed TTL) and is no change."""
+    source: str | None = None
+    """Of an action that changes the state alone, before all others: the key that a record is moved from, or the id of
+    what is imported."""
+    releases: bool = False
+    """Forgotten, and stays: it is kept among the released."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from lium_plan.kinds.desired import Desired
 from lium_plan.kinds.pod.offers import Feed
 from lium_plan.kinds.protocol import Json, Verb
 from lium_plan.kinds.registry import kind
+from lium_plan.planning.bookkeeping import begin
 from lium_plan.planning.costs import Bill, bill
 from lium_plan.planning.decisions import UNREACHABLE, Decision, Decisions, decide
 from lium_plan.planning.exclusions import summary as why_excluded
@@ -50,12 +51,15 @@ def make_plan(
 
     `desired` is None when only the state matters (a destroy without a manifest). `salt` keys the hashes of secrets:
     the state's, or the one that a new state is going to have. Raises `Failure`: 64 for an option that makes no
-    sense, 1 for a pattern that matches nothing, a circle of dependencies or another account's key.
+    sense, 1 for a pattern that matches nothing, a circle of dependencies, an import of what is not there, or another
+    account's key.
     """
     check_identity(state, observed.account_id, observed.workspace_id)
-    given = situation(desired, state, observed, request, salt=salt, now=now)
+    start = begin(desired, state, observed, request, salt=salt, project=project, stack=stack)
+    given = situation(desired, start.state, start.observed, request, salt=salt, now=now)
     decisions = decide(given)
     diagnostics = Diagnostics(desired.diagnostics if desired is not None else ())
+    diagnostics.extend(start.diagnostics)
     diagnostics.extend(decisions.diagnostics)
     diagnostics.extend(drop_what_is_still_used(given, decisions))
     graph = sequence(given, decisions)
@@ -67,7 +71,7 @@ def make_plan(
     diagnostics.extend(_without_ttl(given, costs))
     diagnostics.extend(_between_bounds(given))
     guarded = Guarded(given, selection.kept, costs, project, stack)
-    unsafe = refusals(guarded, (*GUARDS, guard_renames))
+    unsafe = (*start.refusals, *refusals(guarded, (*GUARDS, guard_renames)))
     diagnostics.extend(unsafe)
     kept = {decision.id: decision for decision in selection.kept}
     return Plan(
@@ -77,7 +81,7 @@ def make_plan(
         serial=state.serial if state is not None else 0,
         created_at=now,
         destroying=request.destroying,
-        actions=tuple(_action(given, decision, placed, graph, kept) for decision in selection.kept),
+        actions=(*start.actions, *(_action(given, decision, placed, graph, kept) for decision in selection.kept)),
         drift=tuple(sorted(decisions.drift, key=lambda drift: drift.address)),
         open=tuple(_open(given)),
         summary=summarise(selection.kept),
@@ -189,6 +193,7 @@ def _action(
         depends_on=tuple(dict.fromkeys(before)),
         deposed_id=decision.deposed_id,
         counted=decision.counted,
+        releases=decision.releases,
     )
 
 

@@ -1,20 +1,52 @@
-"""Renames: one address disappears, another with the same spec appears, and the pods are running.
+"""Renames: one address disappears, another with the same spec appears, and something would be lost over it.
 
-Owns that suspicion. A `moved` entry costs nothing and keeps the pods; without one the plan would pay twice. Pure.
+Owns that suspicion: running pods would be destroyed and rented again, a volume would go with its content, pods would
+reboot for a template that is the same, a running task would be stopped. A `moved` entry costs nothing and keeps it all.
+`removed: [{from: …, destroy: true}]` says that it is no rename. Pure.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from lium_plan.addresses import Address, matches_any
 from lium_plan.diagnostics import Diagnostic, error
-from lium_plan.kinds.protocol import Json, Verb
+from lium_plan.kinds.protocol import Comparison, Json, Record, Resource, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.decisions import Decision, comparison_with
 from lium_plan.planning.guards import Guarded, allowance
 from lium_plan.planning.rents import health
+from lium_plan.planning.situation import Situation
+
+Pair = tuple[Address, Address]
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    """What a kind's renaming would lose, and whether a record of it has that to lose."""
+
+    kind: str
+    words: str
+    loses: Callable[[Situation, Record], bool]
+
+
+def _runs(situation: Situation, record: Record) -> bool:
+    return health(record, situation.observation(record), situation.now).living
+
+
+def _is_used(situation: Situation, record: Record) -> bool:
+    users = situation.dependents.get(record.address, ())
+    return any(user.kind == "pod" and not user.deposed and _runs(situation, user) for user in users)
+
+
+_SUSPECTS = (
+    _Suspect("volume", "destroyed with its content, and an empty one made as", lambda _situation, _record: True),
+    _Suspect("template", "made anew, and the pods that use it rebooted, as", _is_used),
+    _Suspect("pod", "destroyed while running, and the same would be rented as", _runs),
+    _Suspect("task", "stopped while running, and started again as", lambda _, record: record.status == "running"),
+)
 
 
 def guard_renames(guarded: Guarded) -> Iterator[Diagnostic]:
@@ -22,58 +54,60 @@ def guard_renames(guarded: Guarded) -> Iterator[Diagnostic]:
     allowed = allowance(situation)
     if situation.request.destroying or allowed.everything:
         return
-    going = [decision for decision in guarded.kept if _leaves_running(guarded, decision)]
-    coming = [decision for decision in guarded.kept if _is_new(decision)]
-    pairs = tuple(_pairs(guarded, going, coming))
-    pairs = tuple(pair for pair in pairs if not matches_any(allowed.patterns, pair[0]))
-    if not pairs or allowed.count >= len(pairs):
-        return
-    entries = _entries(guarded, pairs)
-    yield error(
+    meant = {entry.source for entry in situation.desired.removed} if situation.desired is not None else set()
+    for suspect in _SUSPECTS:
+        pairs = tuple(
+            pair
+            for pair in _pairs(guarded, suspect)
+            if not matches_any(allowed.patterns, pair[0]) and meant.isdisjoint(_names(pair[0]))
+        )
+        if pairs and allowed.count < len(pairs):
+            yield _refusal(guarded, suspect, pairs)
+
+
+def _names(address: Address) -> tuple[str, str]:
+    return str(address), f"{address.head}.{address.name}"
+
+
+def _refusal(guarded: Guarded, suspect: _Suspect, pairs: Sequence[Pair]) -> Diagnostic:
+    entries = ", ".join(_entries(guarded, pairs))
+    return error(
         "missing-moved",
-        f"{', '.join(str(old) for old, _ in pairs)} would be destroyed while running, and the same would be rented "
-        f"as {', '.join(str(new) for _, new in pairs)}: that looks like a rename",
+        f"{_listed(old for old, _ in pairs)} would be {suspect.words} {_listed(new for _, new in pairs)}: that looks "
+        "like a rename",
         address=str(pairs[0][0]),
-        hint=f"add  moved: [{', '.join(entries)}]  to keep what runs, or --allow-destroy {len(pairs)} to replace it",
+        hint=f"add  moved: [{entries}]  to keep what there is, or --allow-destroy {len(pairs)} if it is meant",
     )
 
 
-def _leaves_running(guarded: Guarded, decision: Decision) -> bool:
-    record = decision.record
-    if decision.verb is not Verb.DESTROY or record is None or decision.deposed_id is not None or decision.hosted:
-        return False
-    observation = guarded.situation.observation(record)
-    return record.address.head == "fleet" and health(record, observation, guarded.situation.now).living
+def _listed(addresses: Iterable[Address]) -> str:
+    found = [str(address) for address in addresses]
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    return ", ".join(found[:5]) + more
 
 
-def _is_new(decision: Decision) -> bool:
-    fresh = decision.verb is Verb.CREATE and decision.record is None
-    return fresh and decision.resource is not None and decision.address.head == "fleet"
-
-
-def _pairs(
-    guarded: Guarded, going: Sequence[Decision], coming: Sequence[Decision]
-) -> Iterator[tuple[Address, Address]]:
+def _pairs(guarded: Guarded, suspect: _Suspect) -> Iterator[Pair]:
     """Each new address beside the first old one with its spec, the same member's where there is one."""
-    if not going or not coming:
+    situation = guarded.situation
+    going = [record for decision in guarded.kept if (record := _goes(situation, decision, suspect)) is not None]
+    coming = [decision.resource for decision in guarded.kept if _is_new(decision, suspect)] if going else []
+    if not coming:
         return
-    comparison = comparison_with(guarded.situation, {})
+    comparison = comparison_with(situation, {})
     waiting: dict[str, dict[Address, None]] = {}
-    for decision in going:
-        if decision.record is not None:
-            waiting.setdefault(_key(decision.record.inputs), {})[decision.address] = None
+    for record in going:
+        waiting.setdefault(_key(record.address, record.inputs), {})[record.address] = None
     same_member = {(spec, old.member): old for spec, alike in waiting.items() for old in reversed(alike)}
     unpaired: list[tuple[str, Address]] = []
-    for decision in coming:
-        if decision.resource is None:
-            continue
-        spec = _key(kind(decision.resource.kind).inputs(decision.resource.spec, comparison))
-        match = same_member.pop((spec, decision.address.member), None)
-        if match is None:
-            unpaired.append((spec, decision.address))
+    for resource in coming:
+        assert resource is not None
+        spec = _spec_key(resource, comparison)
+        match = same_member.pop((spec, resource.address.member), None)
+        if match is None or match not in waiting[spec]:
+            unpaired.append((spec, resource.address))
         else:
             del waiting[spec][match]
-            yield match, decision.address
+            yield match, resource.address
     for spec, address in unpaired:
         old = next(iter(waiting.get(spec, {})), None)
         if old is not None:
@@ -81,16 +115,35 @@ def _pairs(
             yield old, address
 
 
-def _key(inputs: Mapping[str, Json]) -> str:
-    return json.dumps(inputs, sort_keys=True, default=list)
+def _goes(situation: Situation, decision: Decision, suspect: _Suspect) -> Record | None:
+    """The record that this decision ends, if that would lose something."""
+    record = decision.record
+    if decision.verb is not Verb.DESTROY or record is None or decision.deposed_id is not None:
+        return None
+    return record if record.kind == suspect.kind and suspect.loses(situation, record) else None
 
 
-def _entries(guarded: Guarded, pairs: Sequence[tuple[Address, Address]]) -> list[str]:
-    """One entry for a whole fleet where all its members keep their names, else one for each member."""
-    desired = {address.name for address in guarded.situation.resources if address.head == "fleet"}
+def _is_new(decision: Decision, suspect: _Suspect) -> bool:
+    made = decision.verb in (Verb.CREATE, Verb.RUN) and decision.record is None
+    return made and decision.resource is not None and decision.address.kind == suspect.kind
+
+
+def _spec_key(resource: Resource, comparison: Comparison) -> str:
+    return _key(resource.address, kind(resource.kind).inputs(resource.spec, comparison))
+
+
+def _key(address: Address, inputs: Mapping[str, Json]) -> str:
+    """Equal for equal specs. A volume that is called like its key, and is so by default, has no name of its own."""
+    by_default = {"name": None} if address.kind == "volume" and inputs.get("name") == address.name else {}
+    return json.dumps({**inputs, **by_default}, sort_keys=True, default=list)
+
+
+def _entries(guarded: Guarded, pairs: Sequence[Pair]) -> list[str]:
+    """One entry for a whole group where all its members keep their names, else one for each member."""
+    desired = {_names(address)[1] for address in guarded.situation.resources}
     entries: dict[str, None] = {}
     for old, new in pairs:
-        whole = old.member == new.member and old.name not in desired
-        source, target = (f"fleet.{old.name}", f"fleet.{new.name}") if whole else (f'"{old}"', f'"{new}"')
+        whole = old.member == new.member and _names(old)[1] not in desired
+        source, target = (_names(old)[1], _names(new)[1]) if whole else (f'"{old}"', f'"{new}"')
         entries[f"{{from: {source}, to: {target}}}"] = None
     return list(entries)

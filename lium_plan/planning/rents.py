@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from lium_plan.addresses import Address
 from lium_plan.kinds.bootstrap.spec import BootstrapSpec
+from lium_plan.kinds.pod.lifetimes import deadline
 from lium_plan.kinds.pod.offers import Offer
 from lium_plan.kinds.pod.spec import DEAD_STATUSES, PodSpec, offer_title
 from lium_plan.kinds.protocol import Json, Observation, Presence, Record, Resource
@@ -42,8 +43,8 @@ class Health(StrEnum):
         return self in (Health.UNREACHABLE, Health.UNFINISHED, Health.WELL)
 
 
-def health(record: Record, observation: Observation | None, now: datetime) -> Health:
-    """How a pod is, by what was seen, else by what was recorded.
+def health(record: Record, observation: Observation | None, now: datetime, *, setup: Record | None = None) -> Health:
+    """How a pod is, by what was seen, else by what was recorded. `setup`: the record of its bootstrap.
 
     Unseen, a passed time to live proves nothing: renting its successor could make two.
     """
@@ -56,7 +57,8 @@ def health(record: Record, observation: Observation | None, now: datetime) -> He
             return Health.DEAD
     if record.status in DEAD_RECORDS:
         return Health.DEAD
-    return Health.UNFINISHED if record.status == "bootstrap-failed" else Health.WELL
+    failed = setup is not None and setup.status == "failed" and setup.attributes.get(HOST_ID) == record.id
+    return Health.UNFINISHED if failed else Health.WELL
 
 
 def bills(record: Record, observation: Observation | None, now: datetime) -> bool:
@@ -85,6 +87,11 @@ def created_at(record: Record) -> datetime | None:
 def ttl_s(resource: Resource) -> int | None:
     """The time to live that is wanted; None: none, or a thing that has no such notion."""
     return resource.spec.ttl_s if isinstance(resource.spec, PodSpec) else None
+
+
+def due_at(record: Record, resource: Resource, now: datetime) -> datetime | None:
+    """When the manifest wants it to end; None: never, or that can't be told yet."""
+    return deadline(record, resource.spec, now) if isinstance(resource.spec, PodSpec) else None
 
 
 def placement_of(resource: Resource) -> str:

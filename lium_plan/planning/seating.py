@@ -1,4 +1,4 @@
-"""Seating: parties of members that ask for the same thing, the nodes that could serve them, and quick ways to seat them.
+"""Seating: parties of members that ask for the same thing, what could serve them, and quick ways to seat them.
 
 A node's slices share its free GPUs, so what matters of an offer is its node, its price and how many GPUs it takes. Each
 quick way is a guess that may miss a seating which exists; only `everybody_first` knows when it can't be beaten. The

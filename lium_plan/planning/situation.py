@@ -51,6 +51,8 @@ class Situation:
     """Records that say they depend on an address."""
     by_id: Mapping[str, Record] = field(default_factory=dict)
     """Living records by remote id, hosted ones left out."""
+    released: Mapping[str, str] = field(default_factory=dict)
+    """Keys of records that `removed` gives up, with the key of the one that this is for."""
 
     @property
     def policy(self) -> Policy:
@@ -136,7 +138,39 @@ def situation(
             for record in records.values()
             if record.id is not None and not record.deposed and not kind(record.kind).hosted
         },
+        released=_released(desired, request, resources, records),
     )
+
+
+def _released(
+    desired: Desired | None,
+    request: PlanRequest,
+    resources: Mapping[Address, Resource],
+    records: Mapping[str, Record],
+) -> Mapping[str, str]:
+    """What is named, and what only that uses and nobody declares: the server would not let it go from under it."""
+    named = {entry.source for entry in desired.removed if not entry.destroy} if desired is not None else set()
+    if not named or request.destroying:
+        return {}
+    found: dict[str, str] = {}
+    waiting = [
+        (record, record.key)
+        for record in records.values()
+        if not record.deposed and not kind(record.kind).hosted and not named.isdisjoint(_names(record.address))
+    ]
+    while waiting:
+        record, user = waiting.pop()
+        if record.address in resources or record.key in found:
+            continue
+        found[record.key] = user
+        needed = (records.get(str(address)) for address in record.depends_on)
+        waiting.extend((item, record.key) for item in needed if item is not None)
+    return found
+
+
+def _names(address: Address) -> tuple[str, str]:
+    """What an entry may call it: itself, or the group that it is in."""
+    return str(address), f"{address.head}.{address.name}"
 
 
 def _sorted(records: Mapping[str, Record]) -> Mapping[str, Record]:

@@ -27,18 +27,22 @@ MOST_USD = Decimal(1_000_000)
 PRICE_UNIT = 0.00001
 CLOSE = 1e-6
 """Figures that are closer than this are the same; prices are multiples of ten times as much."""
-EXACT_SEATS = 1500
-"""Up to so many seats the search goes on to the optimum; among more it ends where it is known to be near."""
 NEAR = 0.001
-"""So near, as a part of the cost."""
-SEARCH_NODES = 5000
-SHORT_SEARCH_NODES = 30
+"""What is not `exact` may end so near the bound, as a part of the cost."""
+EFFORT, STANDING_EFFORT, PACKS_EFFORT = 50_000, 200_000, 10_000
+"""How long a search goes on: its nodes times the columns that it goes through. Few cases need more than a part."""
+LEAST_NODES = 20
+BRIEFLY = {"mip_pool_soft_limit": 100, "mip_lp_age_limit": 2, "mip_allow_restart": False}
+"""Few cuts: they cost more than they help where what is left is small."""
 STANDING_WEIGHT, PACK_WEIGHT = 1000.0, 10.0
 """For a first attempt at all goals together, in terms of the dearest seat."""
 
 
 class _Quiet(highspy.Highs):
     """The library says hello on stdout when it sets up its callbacks, before it can be told not to."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def enableCallbacks(self) -> None:
         return
@@ -51,16 +55,29 @@ class Solved:
     """No seating with as many members and as few packed nodes costs less."""
 
 
-def solve(parties: Sequence[Party], room: Room, start: Seating, *, ranks: Mapping[str, int]) -> Solved:
-    """The best seating of parties that compete. `ranks`: the order in which nodes are preferred at equal cost."""
+def solve(
+    parties: Sequence[Party], room: Room, start: Seating, *, ranks: Mapping[str, int], exact: bool = True
+) -> Solved:
+    """The best seating of parties that compete. `ranks`: the order in which nodes are preferred at equal cost.
+
+    Not `exact`: a short look, for many parties; what it finds is nearly always within `NEAR` of the bound.
+    """
     model = _Model(parties, room, start)
-    if not model.exact:
-        model.attempt(model.all_goals())
-    for goal in (model.standing_goal(), model.packs_goal()):
-        model.pursue(goal)
-    bound = model.pursue(model.cost_goal())
-    if model.exact:
-        model.pursue(model.rank_goal(ranks))
+    if not exact:
+        model.attempt()
+    standing = model.standing_goal()
+    everybody = standing.is_reached(model.values, 0.0)
+    model.pursue(standing, effort=STANDING_EFFORT)  # searched to the end in any case: nobody is left out for speed
+    model.keep(standing)
+    if exact:
+        model.pursue(model.packs_goal(), effort=PACKS_EFFORT)
+    elif not everybody:
+        model.attempt()
+    model.keep(model.packs_goal())
+    bound = model.pursue(model.cost_goal(), effort=EFFORT if exact else 0)
+    if exact:
+        model.keep(model.cost_goal())
+        model.pursue(model.rank_goal(ranks), effort=EFFORT)
     found = model.seating()
     better = score(parties, room, found) <= score(parties, room, start)
     return Solved(found if better else start, bound)
@@ -133,8 +150,6 @@ class _Model:
         self._add_spread()
         self._packs = self._add_packs()
         self.values = self._from(start)
-        self.exact = len(self.seats) <= EXACT_SEATS
-        """Small enough to be searched to the end."""
 
     # --- the model -----------------------------------------------------------------------------------------------
 
@@ -228,25 +243,28 @@ class _Model:
         packs = dict.fromkeys(self._packs.values(), PACK_WEIGHT * dearest)
         return _Goal({**self.cost_goal().factors, **standing, **packs}, PRICE_UNIT)
 
-    def attempt(self, goal: _Goal) -> None:
-        """A better seating to go on from, if a short look finds one."""
-        self.values, _ = self._search(goal).best(exact=False)
+    def attempt(self) -> None:
+        """A short look at all goals together, for something better to go on from."""
+        self.values, _ = self._search(self.all_goals(), effort=0).best()
 
-    def _search(self, goal: _Goal) -> _Search:
-        return _Search(self._rows, self._upper, len(self.seats), goal, self.values)
+    def pursue(self, goal: _Goal, *, effort: int) -> float:
+        """Make the goal's sum as small as can be, without giving up on those that are kept, and tell the bound."""
+        if goal.is_reached(self.values, 0.0):
+            return 0.0
+        self.values, bound = self._search(goal, effort=effort).best()
+        return bound
 
-    def pursue(self, goal: _Goal) -> float:
-        """Make the goal's sum as small as can be, keep it there from now on, and tell the bound."""
-        bound = 0.0
-        if not goal.is_reached(self.values, 0.0):
-            self.values, bound = self._search(goal).best(exact=self.exact)
+    def keep(self, goal: _Goal) -> None:
+        """From now on the sum grows no more."""
         row = _Row(-math.inf, goal.value(self.values) + (CLOSE if goal.unit < 1.0 else 0.0))
         for column, factor in goal.factors.items():
             if factor:
                 row.add(column, factor)
         if row.columns:
             self._rows.append(row)
-        return bound
+
+    def _search(self, goal: _Goal, *, effort: int) -> _Search:
+        return _Search(self._rows, self._upper, len(self.seats), goal, self.values, effort=effort)
 
 
 def _reachable(free: int, seats: Iterable[_Seat]) -> int:
@@ -262,32 +280,41 @@ class _Search:
     """One goal over one set of rows. The first `seats` columns are seats."""
 
     def __init__(
-        self, rows: Sequence[_Row], upper: Sequence[float], seats: int, goal: _Goal, start: list[float]
+        self,
+        rows: Sequence[_Row],
+        upper: Sequence[float],
+        seats: int,
+        goal: _Goal,
+        start: list[float],
+        *,
+        effort: int,
     ) -> None:
         self._rows = rows
         self._upper = upper
         self._seats = seats
         self._goal = goal
         self._start = start
+        self._effort = effort
+        """0: it may end when it is near the bound."""
 
-    def best(self, *, exact: bool) -> tuple[list[float], float]:
-        """The best values found, and a bound that no values beat. Not `exact`: it may end when it is near."""
+    def best(self) -> tuple[list[float], float]:
+        """The best values found, and a bound that no values beat."""
         relaxed = self._run(self._upper)
         if relaxed is None:
             return self._start, 0.0
         loose, bound = list(relaxed.getSolution().col_value), relaxed.getInfo().objective_function_value
         least = self._goal.least(bound)
-        enough = least if exact else least + self._near(loose)
+        enough = least + self._near(loose)
         best = self._start
         if not self._goal.is_reached(best, enough):
             best = self._better(best, self._rounded(loose, enough))
-        if not self._goal.is_reached(best, enough) and exact:
+        if self._effort and not self._goal.is_reached(best, enough):
             return self._searched(best, loose, list(relaxed.getSolution().col_dual), bound, least)
         return best, least
 
     def _near(self, loose: Sequence[float]) -> float:
         """What may be missing: a part of what the seats cost."""
-        if self._goal.unit == 1.0:
+        if self._effort:
             return 0.0
         return NEAR * sum(self._goal.factors.get(column, 0.0) * loose[column] for column in range(self._seats))
 
@@ -306,7 +333,7 @@ class _Search:
             0.0 if column >= self._seats or column in unsettled or _is_fraction(value) else float(round(value))
             for column, value in enumerate(loose)
         ]
-        found = self._run(self._upper, lower, nodes=SHORT_SEARCH_NODES, target=enough, slack=self._near(loose))
+        found = self._run(self._upper, lower, nodes=1, target=enough, slack=self._near(loose))
         return None if found is None else _whole(found)
 
     def _searched(
@@ -320,7 +347,7 @@ class _Search:
                 upper[column] = 0.0
             elif -dual > gap + CLOSE and loose[column] >= upper[column] - CLOSE:
                 lower[column] = upper[column]
-        found = self._run(upper, lower, nodes=SEARCH_NODES, target=least, start=best)
+        found = self._run(upper, lower, nodes=max(LEAST_NODES, self._effort // len(upper)), target=least, start=best)
         if found is None:
             return best, least
         best = self._better(best, _whole(found))
@@ -346,6 +373,7 @@ class _Search:
                 "mip_rel_gap": 0.0,
                 "mip_abs_gap": max(slack, self._goal.unit / 10),
                 "objective_target": target + self._goal.unit / 10,
+                **({} if self._effort else BRIEFLY),
             }
         for name, value in options.items():
             solver.setOptionValue(name, value)

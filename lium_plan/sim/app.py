@@ -30,9 +30,9 @@ class LocalLium:
             raise RuntimeError("the local Lium speaks HTTP only")
         path = scope["path"]
         if path == BASE or path.startswith(f"{BASE}/"):
-            await self.wire(self._under(BASE, scope), receive, send)
+            await self.wire(self._under(BASE, _as_json(scope, always=False)), receive, send)
         elif path == CONTROL or path.startswith(f"{CONTROL}/"):
-            await self._serve_control(self._under(CONTROL, scope), receive, send)
+            await self._serve_control(self._under(CONTROL, _as_json(scope, always=True)), receive, send)
         else:
             await _plain(send, 404, {"detail": "Not Found"})
 
@@ -48,6 +48,15 @@ class LocalLium:
         await _control()(scope, receive, send)
         self.simulator.commit()
         self.simulator.machines.kick()
+
+
+def _as_json(scope: Scope, *, always: bool) -> Scope:
+    """A body without a type is JSON, as FastAPI had it for most of its life; releases differ in what they do now.
+    Control routes take JSON under any type, so that `curl -d '{…}'` will do."""
+    headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"content-type"]
+    if not always and len(headers) != len(scope["headers"]):
+        return scope
+    return {**scope, "headers": [*headers, (b"content-type", b"application/json")]}
 
 
 def _from_here(scope: Scope) -> bool:
@@ -77,7 +86,7 @@ def _api() -> ASGIApp:
         redoc_url=None,
     )
     envelope.install(app)
-    for module in (catalogue, rent, pods, objects, account, backups, workspaces):
+    for module in (pods, rent, catalogue, objects, account, backups, workspaces):  # asked for most often first
         app.include_router(module.router)
     return app
 

@@ -36,6 +36,9 @@ class BareRuntime:
         container = self.running.get(pod_id)
         return () if container is None else (f"container of {container.image} started",)[-tail:]
 
+    async def working(self) -> bool:
+        return False
+
     async def set_fault(self, pod_id: str, fault: SshFault) -> None:
         if pod_id in self.running:
             self.faults[pod_id] = fault

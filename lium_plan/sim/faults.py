@@ -270,6 +270,8 @@ def merged_settings(settings: Settings, changes: dict[str, JsonValue]) -> Settin
 def apply_settings(world: World, settings: Settings) -> None:
     world.settings = settings
     livelihood.begin(world)
+    for account in world.accounts:
+        money.watch(world, account.id)
 
 
 def _nodes(world: World, wanted: str | None, path: tuple[str, ...]) -> list[Node]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lium_plan.sim import backups, faults, lifecycle, livelihood, misfortune
+from lium_plan.sim import backups, exhaustion, faults, lifecycle, livelihood, misfortune
 from lium_plan.sim.records import TimerKind
 from lium_plan.sim.world import Handler
 
@@ -20,4 +20,5 @@ HANDLERS: Mapping[TimerKind, Handler] = {
     TimerKind.MARKET: livelihood.on_market,
     TimerKind.BACKUP_DONE: backups.on_done,
     TimerKind.SCENARIO: faults.on_scenario,
+    TimerKind.MONEY_ENDS: exhaustion.on_money_ends,
 }

@@ -3,6 +3,7 @@ machines fail. All of it from the world's dice, so that a seed replays it."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -48,7 +49,11 @@ def temper(world: World, node: Node, twist: Twist) -> Twist:
 def begin(world: World) -> None:
     """Let the market live, if it is to; nothing happens when it already does."""
     if world.settings.market is Market.LIVELY and all(timer.kind is not TimerKind.MARKET for timer in world.timers):
-        world.schedule(world.now + timedelta(seconds=TICK_S), TimerKind.MARKET, "market")
+        _schedule_tick(world)
+
+
+def _schedule_tick(world: World) -> None:
+    world.schedule(world.now + timedelta(seconds=TICK_S), TimerKind.MARKET, "market")
 
 
 def on_market(world: World, timer: Timer) -> None:
@@ -62,8 +67,8 @@ def on_market(world: World, timer: Timer) -> None:
         _reprice(world, throw.choice(nodes).id, Decimal(str(round(throw.uniform(0.93, 1.08), 3))))
     if nodes and throw.random() < 0.05:
         _stumble(world, throw.choice(nodes).id)
-    _trouble(world)
-    begin(world)
+    _trouble(world, throw)
+    _schedule_tick(world)
 
 
 def _others(world: World, node: Node, change: int) -> None:
@@ -73,7 +78,9 @@ def _others(world: World, node: Node, change: int) -> None:
     free = market.available(world, node)
     if change > free:
         return
-    world.nodes.put(replace(node, others=max(0, min(node.gpu_count, node.others + change))))
+    others = max(0, min(node.gpu_count, node.others + change))
+    if others != node.others:
+        world.nodes.put(replace(node, others=others))
 
 
 def _reprice(world: World, node_id: str, factor: Decimal) -> None:
@@ -89,14 +96,14 @@ def _stumble(world: World, node_id: str) -> None:
         world.nodes.put(replace(node, state=NodeState.OK))
 
 
-def _trouble(world: World) -> None:
+def _trouble(world: World, throw: random.Random) -> None:
     share = TICK_S / 3600
     for pod in world.pods.where("alive", True):
         if pod.status is not PodStatus.RUNNING:
             continue
-        if world.nodes[pod.node_id].tier == "spot" and world.dice.chance(RECLAIM_PER_HOUR * share):
+        if world.nodes[pod.node_id].tier == "spot" and throw.random() < RECLAIM_PER_HOUR * share:
             misfortune.reclaim(world, pod)
-        elif world.dice.chance(BREAK_PER_HOUR * share):
+        elif throw.random() < BREAK_PER_HOUR * share:
             misfortune.break_pod(world, pod)
 
 

@@ -6,11 +6,12 @@ and pods that the provider breaks are credited. Amounts are exact; only the wire
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from lium_plan.sim.records import BudgetRefusal
+from lium_plan.sim.records import BudgetRefusal, TimerKind
 from lium_plan.sim.refusal import Refusal
 from lium_plan.sim.rows import ApiKey, Charge, Pod
 from lium_plan.sim.world import World
@@ -62,7 +63,7 @@ def open_charge(
 
 
 def charge_pod(world: World, pod: Pod, price_per_hour: Decimal) -> Charge:
-    return world.charges.put(
+    charge = world.charges.put(
         Charge(
             f"c{world.next_serial()}",
             "pod",
@@ -76,6 +77,8 @@ def charge_pod(world: World, pod: Pod, price_per_hour: Decimal) -> Charge:
             world.now,
         )
     )
+    watch(world, pod.account_id)
+    return charge
 
 
 def close(world: World, object_id: str, *, credit: bool = False) -> None:
@@ -91,6 +94,8 @@ def close(world: World, object_id: str, *, credit: bool = False) -> None:
             account = world.accounts[charge.account_id]
             world.accounts.change(account.id, balance_usd=account.balance_usd + amount(world, charge))
             world.charges.change(charge.id, credited=True)
+        if charge.price_per_hour:
+            watch(world, charge.account_id)
 
 
 def reprice(world: World, pod: Pod, price_per_hour: Decimal) -> None:
@@ -113,6 +118,7 @@ def balance(world: World, account_id: str) -> Decimal:
 def set_balance(world: World, account_id: str, usd: Decimal) -> None:
     account = world.accounts[account_id]
     world.accounts.change(account_id, balance_usd=account.balance_usd + usd - balance(world, account_id))
+    watch(world, account_id)
 
 
 def floor(world: World, account_id: str, price_per_hour: Decimal) -> Decimal:
@@ -146,17 +152,61 @@ def spent(world: World, key: ApiKey, *, since: datetime | None) -> Decimal:
     return total
 
 
-def check_budget(world: World, key: ApiKey, price_per_hour: Decimal, *, route: str) -> None:
-    """Raises Refusal 402 when a budget of the key doesn't hold 15 more minutes at this price."""
+def _budgets(world: World, key: ApiKey) -> Iterator[tuple[str, Decimal, datetime | None]]:
+    """The key's budgets: window, amount, and since when it counts."""
     day = world.now.replace(hour=0, minute=0, second=0, microsecond=0)
-    budgets = (
+    windows = (
         ("daily", key.daily_budget_usd, day),
         ("monthly", key.monthly_budget_usd, day.replace(day=1)),
         ("max", key.max_budget_usd, None),
     )
-    for window, budget, since in budgets:
-        if budget is None:
-            continue
+    for window, budget, since in windows:
+        if budget is not None:
+            yield window, budget, since
+
+
+def is_spent(world: World, key: ApiKey) -> bool:
+    return any(spent(world, key, since=since) >= budget for _, budget, since in _budgets(world, key))
+
+
+def watch(world: World, account_id: str) -> None:
+    """Have the world look again when, at the present rate, a budget or the balance will be used up."""
+    for timer in world.timers.where("subject", (TimerKind.MONEY_ENDS, account_id)):
+        world.timers.drop(timer.id)
+    lasts = tuple(_lasting(world, account_id))
+    if lasts:
+        world.schedule(world.now + min(lasts), TimerKind.MONEY_ENDS, account_id)
+
+
+def _lasting(world: World, account_id: str) -> Iterator[timedelta]:
+    """How long each thing that can run out still lasts while nothing changes."""
+    running = [charge for charge in open_charges(world, account_id) if charge.price_per_hour]
+    if not running:
+        return
+    if world.settings.empty_balance_removes_pods:
+        yield _lasts(balance(world, account_id), running)
+    if world.settings.spent_budget_removes_pods:
+        for key in world.keys.where("account", account_id):
+            rented = [charge for charge in running if charge.key_id == key.id]
+            if rented:
+                for _, budget, since in _budgets(world, key):
+                    yield _lasts(budget - spent(world, key, since=since), rented)
+
+
+_LONGEST = timedelta(days=365)
+
+
+def _lasts(usd: Decimal, charges: Iterable[Charge]) -> timedelta:
+    per_hour = sum((charge.price_per_hour for charge in charges), Decimal(0))
+    if usd <= 0:
+        return timedelta(0)
+    micros = usd / per_hour * _MICROS_PER_HOUR
+    return min(_LONGEST, timedelta(microseconds=int(micros) + 1)) if micros < 10**15 else _LONGEST
+
+
+def check_budget(world: World, key: ApiKey, price_per_hour: Decimal, *, route: str) -> None:
+    """Raises Refusal 402 when a budget of the key doesn't hold 15 more minutes at this price."""
+    for window, budget, since in _budgets(world, key):
         so_far = spent(world, key, since=since)
         if so_far + FLOOR_HOURS * price_per_hour <= budget:
             continue

@@ -23,6 +23,7 @@ class TimerKind(StrEnum):
     BACKUP_DONE = "backup-done"
     JUPYTER_DONE = "jupyter-done"
     SCENARIO = "scenario"
+    MONEY_ENDS = "money-ends"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from functools import cache
 
 from lium_plan.sim import containers, lifecycle, market
 from lium_plan.sim.catalogue import MACHINES_BY_NAME
@@ -126,24 +127,48 @@ def _interconnect(node: Node) -> dict[str, Json] | None:
     }
 
 
+@cache
 def _digest(*parts: str) -> str:
     text = hashlib.sha256("/".join(parts).encode()).hexdigest()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"
 
 
+@cache
 def _hotkey(text: str) -> str:
     return "5" + hashlib.sha256(text.encode()).hexdigest()[:47]
 
 
 def pod_row(world: World, pod: Pod, *, detail: bool = False) -> dict[str, Json]:
-    node = world.nodes[pod.node_id]
-    template = world.templates[pod.template_id]
+    row = {**settled_row(world, pod), **progress(world, pod)}
+    if detail:
+        events = world.events.where("pod", pod.id)
+        row["last_event"] = dict(event_row(world, events[-1])) if events else None
+        row["executor_status"] = {"logs": []}
+        nested = row["executor"]
+        if isinstance(nested, dict):
+            nested["disk_health_ok"] = True
+    return row
+
+
+def progress(world: World, pod: Pod) -> dict[str, Json]:
+    """The part of a pod's row that moves with time alone."""
     phase = lifecycle.phase(world, pod)
     left = None
     if phase is not None and pod.ready_at is not None:
         left = max(0, math.ceil((pod.ready_at - world.now).total_seconds()))
+    return {
+        "estimated_ready_seconds": left,
+        "eta_basis": None if phase is None else "executor_history",
+        "phase": phase,
+    }
+
+
+def settled_row(world: World, pod: Pod) -> dict[str, Json]:
+    """The rest of it: what it is made of is named in `podrows.PodRows`, which keeps it."""
+    node = world.nodes[pod.node_id]
+    template = world.templates[pod.template_id]
     ready = pod.host is not None and 22 in pod.ports
-    row: dict[str, Json] = {
+    return {
         "id": pod.id,
         "executor_id": pod.node_id,
         "ports_mapping": {str(inner): outer for inner, outer in pod.ports.items()},
@@ -160,9 +185,6 @@ def pod_row(world: World, pod: Pod, *, detail: bool = False) -> dict[str, Json]:
         "created_at": naive(pod.created_at, pod.serial),
         "removal_scheduled_at": exact(pod.removal_scheduled_at),
         "termination_hours": pod.termination_hours,
-        "estimated_ready_seconds": left,
-        "eta_basis": None if phase is None else "executor_history",
-        "phase": phase,
         "jupyter_installation_status": pod.jupyter_status,
         "jupyter_url": pod.jupyter_url,
         "enable_jupyter": pod.enable_jupyter,
@@ -184,14 +206,6 @@ def pod_row(world: World, pod: Pod, *, detail: bool = False) -> dict[str, Json]:
         "notice_period": exact(pod.notice_at),
         "skip_add_agent_ssh_key": pod.skip_add_agent_ssh_key,
     }
-    if detail:
-        events = world.events.where("pod", pod.id)
-        row["last_event"] = dict(event_row(world, events[-1])) if events else None
-        row["executor_status"] = {"logs": []}
-        nested = row["executor"]
-        if isinstance(nested, dict):
-            nested["disk_health_ok"] = True
-    return row
 
 
 def short_gpu_name(node: Node) -> str:

@@ -86,6 +86,10 @@ class Runtime(Protocol):
         """The last `tail` lines that the container's PID 1 printed."""
         ...
 
+    async def working(self) -> bool:
+        """Whether anything that came in over SSH still runs in some container: a session, or what one left behind."""
+        ...
+
     async def set_fault(self, pod_id: str, fault: SshFault) -> None: ...
 
     async def change_host_key(self, pod_id: str) -> None:

@@ -24,6 +24,7 @@ from lium_plan.sim.app import BASE, LocalLium
 from lium_plan.sim.bare import BareRuntime
 from lium_plan.sim.clock import RealClock
 from lium_plan.sim.faults import FAULTS, FaultSpec
+from lium_plan.sim.rows import PodStatus
 from lium_plan.sim.runtime import Runtime
 from lium_plan.sim.seeding import DEFAULT_NODES
 from lium_plan.sim.settings import Market, Settings
@@ -48,7 +49,8 @@ class ServeOptions:
     confined: bool = False
     lively: bool = False
     idle_exit_s: float | None = None
-    """End when for so long nobody asked for anything and no pod is alive; None: never."""
+    """End when for so long nobody asked for anything, no pod is on its way, and nothing that came in over SSH runs in
+    one; None: never. Pods that are left go on with the world, when it is opened again."""
     machines: bool = True
     """Whether pods have machines behind them; without, only the API is there."""
 
@@ -223,17 +225,22 @@ async def _answer(
     await serving
 
 
+async def _is_at_work(simulator: Simulator) -> bool:
+    moving = (PodStatus.PENDING, PodStatus.REBOOT_PENDING)
+    under_way = any(pod.status in moving for pod in simulator.world.pods.where("alive", True))
+    return under_way or await simulator.runtime.working()
+
+
 async def _idle(limit_s: float | None, app: LocalLium, stop: asyncio.Event) -> None:
-    """Set `stop` when nothing was asked for `limit_s` and no pod is alive."""
+    """Set `stop` when nothing was asked for `limit_s`, no pod comes or goes, and no task runs in any."""
     if limit_s is None:
         return
     loop = asyncio.get_running_loop()
     since = loop.time()
     while True:
         last = max(since, app.wire.last_request_at)
-        alive = bool(app.simulator.world.pods.where("alive", True))
         left = last + limit_s - loop.time()
-        if left <= 0 and not alive:
+        if left <= 0 and not await _is_at_work(app.simulator):
             stop.set()
             return
         await asyncio.sleep(max(left, min(limit_s, 30.0)))

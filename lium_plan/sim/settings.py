@@ -58,6 +58,12 @@ class Settings(BaseModel):
     )
     ssh_never_share: float = Field(default=0.0, ge=0, le=1, description="Share of new pods that never show a banner.")
     volume_mount_fails: bool = Field(default=False, description="New pods lack /mnt; the pod runs anyway.")
+    spent_budget_removes_pods: bool = Field(
+        default=True, description="A key's pods are removed, like by a schedule, when a budget of it is used up."
+    )
+    empty_balance_removes_pods: bool = Field(
+        default=False, description="The account's pods are removed when its balance has come to nothing."
+    )
     no_rent_idempotency: bool = Field(
         default=False, description="GET /version without rent_idempotency; keys are ignored."
     )

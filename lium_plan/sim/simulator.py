@@ -10,6 +10,7 @@ from lium_plan.sim import containers, faults, livelihood, misfortune
 from lium_plan.sim.clock import Clock
 from lium_plan.sim.history import HANDLERS
 from lium_plan.sim.machines import Machines
+from lium_plan.sim.podrows import PodRows
 from lium_plan.sim.rows import ContainerState
 from lium_plan.sim.runtime import Runtime
 from lium_plan.sim.seeding import DEFAULT_NODES, FeedFile, seed_from_feed, seed_nodes, seed_templates
@@ -61,6 +62,7 @@ class Simulator:
         self.runtime = runtime
         self.say = say
         self.world = World(seed=beginning.seed, now=clock.now(), settings=beginning.settings, handlers=HANDLERS)
+        self.pod_rows = PodRows()
         self._store: Store = store or NoStore()
         self.resumed = False
         if store is not None and store.has_world:

@@ -35,7 +35,7 @@ class Table(Generic[R]):
         self.row_type = row_type
         self._rows: dict[str, R] = {}
         self._keys = dict(indexes or {})
-        self._found: dict[str, dict[Hashable, dict[str, None]]] = {index: {} for index in self._keys}
+        self._found: dict[str, dict[Hashable, dict[str, R]]] = {index: {} for index in self._keys}
         self.listener: Listener | None = None
 
     def put(self, row: R) -> R:
@@ -44,11 +44,10 @@ class Table(Generic[R]):
         for index, key in self._keys.items():
             before = None if old is None else key(old)
             after = key(row)
-            if before != after:
-                if before is not None:
-                    self._found[index][before].pop(row.id, None)
-                if after is not None:
-                    self._found[index].setdefault(after, {})[row.id] = None
+            if before is not None and before != after:
+                self._unindex(index, before, row.id)
+            if after is not None:
+                self._found[index].setdefault(after, {})[row.id] = row
         if self.listener is not None:
             self.listener(self.name, row.id)
         return row
@@ -64,9 +63,15 @@ class Table(Generic[R]):
         for index, key in self._keys.items():
             value = key(row)
             if value is not None:
-                self._found[index][value].pop(row_id, None)
+                self._unindex(index, value, row_id)
         if self.listener is not None:
             self.listener(self.name, row_id)
+
+    def _unindex(self, index: str, value: Hashable, row_id: str) -> None:
+        rows = self._found[index][value]
+        rows.pop(row_id, None)
+        if not rows:
+            del self._found[index][value]
 
     def get(self, row_id: str) -> R | None:
         return self._rows.get(row_id)
@@ -89,7 +94,8 @@ class Table(Generic[R]):
 
     def where(self, index: str, value: Hashable) -> tuple[R, ...]:
         """The rows found under `value` in `index`, in the order they came to be there."""
-        return tuple(self._rows[row_id] for row_id in self._found[index].get(value, ()))
+        rows = self._found[index].get(value)
+        return () if rows is None else tuple(rows.values())
 
     def clear(self) -> None:
         for row_id in tuple(self._rows):

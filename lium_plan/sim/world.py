@@ -91,7 +91,7 @@ class World:
         self.transfers = Table(
             "transfers", Transfer, {"pod": lambda row: row.pod_id, "account": lambda row: row.account_id}
         )
-        self.timers = Table("timers", Timer)
+        self.timers = Table("timers", Timer, {"subject": lambda row: (row.kind, row.ref)})
         self.faults = Table("faults", FaultRow)
         self.feed_built_at: datetime | None = None
         self.feed_body: bytes = b""

@@ -227,7 +227,7 @@ while :; do
             __lp_offset=$__lp_size
         fi
     fi
-    [ "$__lp_ended" = 0 ] || break
+    [ "$__lp_ended$__lp_once" = 00 ] || break
     sleep 0.5 2>/dev/null || sleep 1
 done
 exec 2>/dev/null
@@ -292,11 +292,17 @@ async def stop(session: Session, task_dir: str, *, timeout_s: float) -> Probe:
 
 
 async def follow_log(
-    session: Session, task_dir: str, *, offset_bytes: int = 0, on_output: OnOutput, timeout_s: float
+    session: Session,
+    task_dir: str,
+    *,
+    offset_bytes: int = 0,
+    once: bool = False,
+    on_output: OnOutput,
+    timeout_s: float,
 ) -> int:
     """Stream the log from `offset_bytes` until the command has ended or is lost; returns the offset reached.
 
-    After a lost connection go on from where the output stopped. Raises what `Session.run` raises.
+    With `once` only what is there now. After a lost connection go on from where the output stopped. Raises what `Session.run` raises.
     """
     reached = offset_bytes
     before: bytearray | None = bytearray()  # what the login shell's profile may print first is not the log
@@ -313,7 +319,7 @@ async def follow_log(
             on_output(chunk)
             reached += len(chunk)
 
-    body = f"{_about(task_dir)}__lp_offset={offset_bytes}\n__lp_main() {{\n{_FOLLOW}}}\n__lp_main\n"
+    body = f"{_about(task_dir)}__lp_offset={offset_bytes} __lp_once={int(once)}\n__lp_main() {{\n{_FOLLOW}}}\n__lp_main\n"
     done = await session.run(LAUNCH, stdin=body.encode(), keep_stdin_open=True, on_output=count, timeout_s=timeout_s)
     if done.exit_status != 0:
         raise SshError(f"the log under {task_dir} can't be read: status {done.exit_status}")

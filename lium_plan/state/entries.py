@@ -22,6 +22,8 @@ class Released:
     id: str
     name: str
     since: datetime
+    price_per_hour_usd: str | None = None
+    """What it cost when it was given up; None for what is not billed by the hour."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 
 from lium_plan.addresses import Address
-from lium_plan.kinds.protocol import OpenEffect, Record
+from lium_plan.kinds.protocol import Json, OpenEffect, Record
 from lium_plan.marks import lineage_mark
 from lium_plan.state.entries import (
     Completed,
@@ -137,7 +137,13 @@ def _subject(
         for key in removed
         if (record := fold.by_key(key)) is not None and record.address == effect.address
     )
-    return next(made, None) or next(gone, None) or fold.record(effect.address)
+    found = next(made, None) or next(gone, None) or fold.record(effect.address)
+    about = effect.data.get("id")
+    if isinstance(about, str) and (found is None or found.id != about):
+        # Something that no record holds, such as a lost pod that was deleted; what stands at its address is another.
+        facts: dict[str, Json] = {"price_per_hour_usd": effect.data.get("price_per_hour_usd")}
+        return Record(effect.address, about, "", attributes=facts)
+    return found
 
 
 def _price(record: Record | None) -> str | None:

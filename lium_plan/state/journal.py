@@ -6,7 +6,7 @@ open: that is a defect in the caller, not a matter of the files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -184,6 +184,11 @@ class JournaledLedger:
     def rename(self, project: str) -> None:
         if self.state.project != project:
             self._write(Renamed(project))
+
+    def take(self, facts: Iterable[Fact]) -> None:
+        """Write facts that were worked out beforehand (`edits`), one after the other."""
+        for fact in facts:
+            self._write(fact)
 
     # --- snapshots -------------------------------------------------------------------------------------------
 

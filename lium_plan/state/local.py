@@ -94,6 +94,16 @@ def _line(entry: Entry, lineage: str) -> bytes:
     return line
 
 
+def stacks_in(directory: Path) -> tuple[str, ...]:
+    """The stacks that have a state in a directory, by name; one whose snapshot is missing counts by its journal."""
+    names = {
+        path.name.removesuffix(suffix)
+        for suffix in (".json", ".journal.jsonl")
+        for path in (directory.glob(f"*{suffix}") if directory.is_dir() else ())
+    }
+    return tuple(sorted(name for name in names if _STACK.fullmatch(name)))
+
+
 class LocalStore:
     """A `Store` in a directory. `now` decides whether a hold is over."""
 
@@ -364,6 +374,20 @@ class LocalStore:
             raise self._failure("state-read", "can't be read", fault) from fault
         lines = (str(self.path("journal.jsonl")), b"" if journal is None else journal[0])
         return salvage(snapshots, lines, stack=self._stack, now=self._now())
+
+    def newest_readable(self) -> tuple[Path, State] | None:
+        """The newest snapshot, earlier ones included, that can be read; its journal is not looked at."""
+        for suffix in ("json", *_EARLIER):
+            path = self.path(suffix)
+            try:
+                content = read_file(path)
+                if content is not None:
+                    return path, codec.decode_snapshot(content[0], file=str(path))
+            except codec.Unreadable:
+                continue
+            except OSError as fault:
+                raise self._failure("state-read", "can't be read", fault) from fault
+        return None
 
     def _set_aside(self) -> list[str]:
         """Second names for files that can't be read, before anything else takes theirs."""

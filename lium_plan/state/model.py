@@ -320,9 +320,8 @@ class Fold:
         for key in tuple(dependents.get(old, ())):
             row = self._records[key]
             self._forget_key(row)
-            self._store(
-                replace(row, depends_on=tuple(new if item == old else item for item in row.depends_on))
-            )
+            needs = tuple(new if item == old else item for item in row.depends_on)
+            self._store(replace(row, depends_on=needs, inputs=_readdressed(row.inputs, old, new)))
 
     def _index(self) -> tuple[dict[Address, set[str]], dict[Address, set[str]]]:
         """Keys by address, and keys by what they depend on. Built when first needed: most runs remove nothing."""
@@ -349,6 +348,18 @@ class Fold:
             self._keys[record.address].discard(record.key)
             for dependency in record.depends_on:
                 self._dependents[dependency].discard(record.key)
+
+
+def _readdressed(inputs: Mapping[str, Json], old: Address, new: Address) -> Mapping[str, Json]:
+    """Inputs that name what moved (`template: template.old`) name it where it is now: nothing shows as changed."""
+    return {
+        key: str(new)
+        if key == old.kind and value == str(old)
+        else _readdressed(value, old, new)
+        if isinstance(value, Mapping)
+        else value
+        for key, value in inputs.items()
+    }
 
 
 def check(state: State) -> tuple[Diagnostic, ...]:

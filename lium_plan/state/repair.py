@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from lium_plan.diagnostics import Diagnostic, Position, error, warning
+from lium_plan.diagnostics import Diagnostic, Position, Severity, error, warning
 from lium_plan.kinds.protocol import Json, Record
 from lium_plan.state import codec
 from lium_plan.state.entries import Ended, Entry, Fact, Failed, Put, Released, Removed
@@ -78,9 +78,7 @@ def _replay(base: State, data: bytes, file: str, findings: list[Diagnostic]) -> 
 
 def _renamed(state: State, stack: str, findings: list[Diagnostic]) -> bool:
     if state.stack != stack:
-        findings.append(
-            warning("repair-stack", f"the state says it is stack {state.stack}; it becomes {stack}")
-        )
+        findings.append(warning("repair-stack", f"the state says it is stack {state.stack}; it becomes {stack}"))
     return state.stack != stack
 
 
@@ -134,18 +132,14 @@ def _read_records(
             message = f"{file}: {key} can't stay a record ({reason}); it becomes released, with its id {id}"
             findings.append(warning("repair-released", message))
         else:
-            findings.append(
-                error("repair-lost", f"{file}: {key} can't stay a record ({reason}) and has no id")
-            )
+            findings.append(error("repair-lost", f"{file}: {key} can't stay a record ({reason}) and has no id"))
     return dict(sorted(rows.items())), tuple(given_up.values())
 
 
 # --- journal -------------------------------------------------------------------------------------------------
 
 
-def _read_lines(
-    data: bytes, lineage: str | None, file: str, findings: list[Diagnostic]
-) -> Iterator[tuple[int, Entry]]:
+def _read_lines(data: bytes, lineage: str | None, file: str, findings: list[Diagnostic]) -> Iterator[tuple[int, Entry]]:
     """Whole lines with their line numbers, in the order of their entries' numbers."""
     found: dict[int, tuple[int, Entry]] = {}
     *lines, _ = data.split(b"\n")  # what follows the last line end was never acknowledged
@@ -163,9 +157,7 @@ def _read_lines(
     yield from (found[number] for number in sorted(found))
 
 
-def _replay_leniently(
-    base: State, lines: Sequence[tuple[int, Entry]], file: str, findings: list[Diagnostic]
-) -> State:
+def _replay_leniently(base: State, lines: Sequence[tuple[int, Entry]], file: str, findings: list[Diagnostic]) -> State:
     fold = Fold(base)
     for line, entry in lines:
         if entry.number <= fold.sequence:
@@ -175,11 +167,7 @@ def _replay_leniently(
             findings.append(error("repair-gap", message, position=Position(file, line, 1), hint=_ORPHANS))
         for fact in _facts(fold, entry.fact):
             # One entry may stand for several facts; they share its number.
-            fold = (
-                Fold(replace(fold.state, sequence=entry.number - 1))
-                if fold.sequence != entry.number - 1
-                else fold
-            )
+            fold = Fold(replace(fold.state, sequence=entry.number - 1)) if fold.sequence != entry.number - 1 else fold
             try:
                 fold.apply(replace(entry, fact=fact))
             except ReplayError as fault:
@@ -212,9 +200,13 @@ def _named(entry: Entry, file: str) -> Iterator[Diagnostic]:
 def _mend(state: State, findings: list[Diagnostic]) -> State:
     """A state that `check` has no word to say about."""
     rows = dict(state.records)
-    findings.extend(replace(item, hint=None) for item in check(state))
+    # Whatever it finds is mended below, so nothing of it is lost.
+    findings.extend(replace(item, severity=Severity.WARNING, hint=None) for item in check(state))
     seen: dict[tuple[str, str], str] = {}
     for key, row in tuple(rows.items()):
+        if row.deposed and row.id is None:
+            del rows[key]
+            findings.append(warning("repair-dropped", f"{key} is dropped: it has no id, so there is nothing of it"))
         if row.id is None or row.kind not in SOLE_KINDS:
             continue
         first = seen.setdefault((row.kind, row.id), key)
@@ -226,7 +218,5 @@ def _mend(state: State, findings: list[Diagnostic]) -> State:
         needs = tuple(item for item in row.depends_on if item in present)
         if needs != row.depends_on:
             rows[key] = replace(row, depends_on=needs)
-            findings.append(
-                warning("repair-dependency", f"{key} no longer depends on what is not in the state")
-            )
+            findings.append(warning("repair-dependency", f"{key} no longer depends on what is not in the state"))
     return replace(state, records=rows)

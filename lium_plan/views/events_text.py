@@ -148,12 +148,26 @@ def _closing(report: RunReport, paint: Paint) -> str:
         running = f"{pods} {noun} now, {paint('bold', rate(report.running_per_hour_usd))}."
     elif report.running_per_hour_usd:
         running = f"No pod runs, and {rate(report.running_per_hour_usd)} is still billed."
+    elif report.open_effects:
+        running = "Nothing is known to run."
     else:
         running = "Nothing runs, nothing is billed."
     lines = [running]
+    if report.open_effects:
+        lines.append(_unsettled(report))
     if report.next_command:
         lines.append(f"Next: {paint('bold', report.next_command)}")
     return "".join(f"{line}\n" for line in lines)
+
+
+def _unsettled(report: RunReport) -> str:
+    """What may be billed beside what is known."""
+    many = report.open_effects != 1
+    count = f"{report.open_effects} requests have" if many else "1 request has"
+    if not report.open_per_hour_usd:
+        return f"{count} no known outcome yet; the next run settles {'them' if many else 'it'}."
+    more = f"up to {rate(report.open_per_hour_usd)} more may be billed until the next run settles"
+    return f"{count} no known outcome yet: {more} {'them' if many else 'it'}."
 
 
 def outputs_text(outputs: Mapping[str, object]) -> str:

@@ -174,6 +174,8 @@ def _action_private(action: Action) -> Document:
         "price_per_hour_usd": None if action.price_per_hour_usd is None else str(action.price_per_hour_usd),
         "deposed_id": action.deposed_id,
         "counted": action.counted,
+        "source": action.source,
+        "releases": action.releases,
         "forces": [change.forces for change in action.changes],
         "offer": None if action.offer is None else _offer_private(action.offer),
         "alternatives": [_offer_private(offer) for offer in action.alternatives],
@@ -276,6 +278,8 @@ def _read_action(row: ActionRow, hidden: Mapping[str, Any]) -> Action:
         depends_on=tuple(parse(address) for address in row["depends_on"]),
         deposed_id=hidden["deposed_id"],
         counted=hidden["counted"],
+        source=hidden["source"],
+        releases=hidden["releases"],
     )
 
 

@@ -41,11 +41,13 @@ _COLOURS = {
     Verb.FORGET: "dim",
     Verb.MOVE: "blue",
 }
-_FOLDING = (Verb.CREATE, Verb.RUN, Verb.FORGET)
+_FOLDING = (Verb.CREATE, Verb.RUN, Verb.FORGET, Verb.MOVE)
 _FOLD_ABOVE = 8
 _FOLD_SHOWN = 3
 _ADDRESS_WIDTH = 35
 _MIDDLE_WIDTH = 60
+_SILENT = (Verb.CREATE, Verb.MOVE)
+"""Their changes say nothing that the line does not say."""
 _REASONED = (Verb.REBOOT, Verb.REPLACE, Verb.DESTROY)
 
 
@@ -124,14 +126,15 @@ def _action_rows(plan: Plan, verbose: bool) -> Iterator[_Row]:
 
 
 def _group(action: Action) -> tuple[Verb, str, str, str]:
-    return (action.verb, action.address.head, action.address.name, action.address.part or "")
+    part = "released" if action.releases else action.address.part or ""
+    return (action.verb, action.address.head, action.address.name, part)
 
 
 def _folded(actions: Sequence[Action]) -> dict[tuple[Verb, str, str, str], list[Action]]:
     """Groups of many alike: same verb, same fleet or task, nothing about them that a reader must see one by one."""
     groups: dict[tuple[Verb, str, str, str], list[Action]] = {}
     for action in actions:
-        if action.verb in _FOLDING and action.address.member is not None:
+        if action.verb in _FOLDING and action.address.member is not None and not action.releases:
             groups.setdefault(_group(action), []).append(action)
     return {key: members for key, members in groups.items() if len(members) > _FOLD_ABOVE}
 
@@ -158,7 +161,7 @@ def _price_of(action: Action) -> Decimal | None:
 def _rows_of(action: Action, *, verbose: bool, destroying: bool) -> Iterator[_Row]:
     style, symbol = _COLOURS[action.verb], SYMBOLS[action.verb]
     address = str(action.address) + (f" ({action.deposed_id[:8]}, replaced)" if action.deposed_id else "")
-    changes = action.changes if action.verb is not Verb.CREATE or verbose else ()
+    changes = action.changes if action.verb not in _SILENT or verbose else ()
     lines = [change_words(change) for change in changes]
     reasons = _reason(action, destroying=destroying)
     if action.verb in (Verb.UPDATE, Verb.REBOOT, Verb.REPLACE) and lines:

@@ -72,7 +72,13 @@ def state_json(state: State, outputs: Mapping[str, OutputValue]) -> Document:
             "resources": [resource_json(record, state) for record in in_order(state)],
             "open": [_open_json(effect) for effect in state.open.values()],
             "released": [
-                {"kind": item.kind, "id": item.id, "name": item.name, "since": stamp(item.since)}
+                {
+                    "kind": item.kind,
+                    "id": item.id,
+                    "name": item.name,
+                    "since": stamp(item.since),
+                    "price_per_hour_usd": _attribute("price_per_hour_usd", item.price_per_hour_usd),
+                }
                 for item in state.released
             ],
             "outputs": outputs_json(outputs),

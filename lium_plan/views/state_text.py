@@ -33,7 +33,8 @@ def state_text(state: State, outputs: Mapping[str, OutputValue], paint: Paint = 
         parts.append("Open effects:\n" + "".join(lines))
     if state.released:
         lines = [
-            f"  {item.kind} {printable(item.name)} ({item.id}) since {stamp(item.since)}\n" for item in state.released
+            f"  {item.kind} {printable(item.name)} ({item.id}) since {stamp(item.since)}{_price(item.price_per_hour_usd)}\n"
+            for item in state.released
         ]
         parts.append("Released, no longer managed:\n" + "".join(lines))
     if outputs:
@@ -75,6 +76,11 @@ def _row(record: Record, state: State) -> tuple[str, ...]:
     cost = rate(Decimal(str(price))) if isinstance(price, int | float | str) and not isinstance(price, bool) else ""
     status = shown_status(record, state)
     return (str(record.address), status, record.id or "", what, cost, f"{host}:{port}" if host and port else host)
+
+
+def _price(recorded: str | None) -> str:
+    """It was so dear when it was given up, and nothing here hears of its end."""
+    return "" if recorded is None else f", {rate(Decimal(recorded))} if it still runs"
 
 
 def _text(value: Json) -> str:

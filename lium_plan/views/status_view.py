@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from lium_plan.answers import PodStatus, StatusAnswer
+from lium_plan.answers import PodStatus, StatusAnswer, TaskStatus
 from lium_plan.views.columns import columns
 from lium_plan.views.diagnostics_json import document
 from lium_plan.views.documents import Document
 from lium_plan.views.money import amount, number, rate
 from lium_plan.views.paint import PLAIN, Paint, printable
-from lium_plan.views.times import duration
+from lium_plan.views.times import duration, stamp
 
 
 def status_text(answer: StatusAnswer, paint: Paint = PLAIN) -> str:
-    """A line a pod, then the sums."""
+    """A line a pod, then the sums; then a line a task."""
     if not answer.pods:
         return "No pods.\n"
     headers = ("ADDRESS", "STATUS", "PHASE", "GPU", "USE", "AGE", "$/H", "SPENT", "TTL LEFT", "DRIFT", "NODE")
@@ -20,7 +20,24 @@ def status_text(answer: StatusAnswer, paint: Paint = PLAIN) -> str:
     table = columns(headers, rows, right=(5, 6, 7, 8), paint=paint)
     noun = "pod" if len(answer.pods) == 1 else "pods"
     total = rate(answer.total_per_hour_usd)
-    return f"{table}\n{len(answer.pods)} {noun}, {paint('bold', total)}, {amount(answer.total_spent_usd)} so far.\n"
+    sums = f"\n{len(answer.pods)} {noun}, {paint('bold', total)}, {amount(answer.total_spent_usd)} so far.\n"
+    return f"{table}{sums}{_tasks_text(answer.tasks, paint)}"
+
+
+def _tasks_text(tasks: tuple[TaskStatus, ...], paint: Paint) -> str:
+    if not tasks:
+        return ""
+    rows = [
+        (
+            task.address,
+            task.status + ("" if task.probed or task.status != "running" else " (as last seen)"),
+            "" if task.exit_code is None else str(task.exit_code),
+            *("" if at is None else stamp(at.replace(microsecond=0)) for at in (task.started_at, task.ended_at)),
+            printable(task.log or ""),
+        )
+        for task in tasks
+    ]
+    return "\n" + columns(("TASK", "STATUS", "EXIT", "STARTED", "ENDED", "LOG"), rows, right=(2,), paint=paint)
 
 
 def _row(pod: PodStatus) -> tuple[str, ...]:
@@ -44,11 +61,24 @@ def status_json(answer: StatusAnswer) -> Document:
     return document(
         {
             "pods": [_pod_json(pod) for pod in answer.pods],
+            "tasks": [_task_json(task) for task in answer.tasks],
             "total_per_hour_usd": number(answer.total_per_hour_usd),
             "total_spent_usd": number(answer.total_spent_usd),
         },
         answer.diagnostics,
     )
+
+
+def _task_json(task: TaskStatus) -> Document:
+    return {
+        "address": task.address,
+        "status": task.status,
+        "exit_code": task.exit_code,
+        "started_at": None if task.started_at is None else stamp(task.started_at),
+        "ended_at": None if task.ended_at is None else stamp(task.ended_at),
+        "log": task.log,
+        "probed": task.probed,
+    }
 
 
 def _pod_json(pod: PodStatus) -> Document:

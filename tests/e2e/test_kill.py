@@ -1,9 +1,10 @@
-"""SIGKILL at chosen points of an apply and of a destroy: the next run leaves exactly what is wanted, and pays for nothing
-else (promise 1; cases A1, B1, C1, G10).
+"""SIGKILL at chosen points of an apply and of a destroy: the next run leaves exactly what is wanted, and pays for
+nothing else (promise 1; cases A1, B1, C1, G10).
 
-The points are those of `tests.support.crash_launcher`: before a request leaves, with half of it sent, when the server has
-acted and nobody has read its answer, at the n-th write to the journal (before, after, in the middle of the line), around
-the rename of a snapshot, in the middle of SSH. Each has an account and a node of its own on one local Lium: a rent that
+The points are those of `tests.support.crash_launcher`: before a request leaves, with half of it sent, when the server
+has acted and nobody has read its answer, at the n-th write to the journal (before, after, in the middle of the line),
+around the rename of a snapshot, in the middle of SSH. Each has an account and a node of its own on one
+local Lium: a rent that
 was never sent can be repeated at once while its node is free, and has to be waited out for six minutes when it is not.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ from tests.support.projects import Project, new_project
 from tests.support.sims import Row, Sim, serving
 
 AT_ONCE = 4
+SECOND_PLANS = 4
+"""Of so many points one also plans again: everything is as the manifest says."""
 
 FIVE = """\
 version: 1
@@ -63,18 +67,16 @@ WANTED = ["fleet.store[0]", *(f"fleet.workers[{number}]" for number in range(4))
 
 RENT = "POST /executors/*/rent"
 APPLY_POINTS = (
-    *("before POST /volumes #1", "half POST /volumes #1", "answered POST /volumes #1"),
-    *("before POST /templates #1", "half POST /templates #1", "answered POST /templates #1"),
+    *("before POST /volumes #1", "answered POST /volumes #1"),
+    *("before POST /templates #1", "answered POST /templates #1"),
     *(f"before {RENT} #{number}" for number in range(1, 6)),
     f"half {RENT} #3",
     *(f"answered {RENT} #{number}" for number in range(1, 6)),
-    *("answered GET /pods #1", "answered GET /pods #2"),
-    *("before journal #1", "before journal #6", "before journal #13", "before journal #30"),
-    *("after journal #4", "after journal #9", "after journal #16", "after journal #35"),
+    *("before journal #1", "before journal #13", "before journal #30"),
+    *("after journal #4", "after journal #9", "after journal #16"),
     *("torn journal #3", "torn journal #7", "torn journal #12", "torn journal #25"),
-    *("before snapshot #1", "after snapshot #1", "before snapshot #2", "after snapshot #2"),
-    *("ssh-write #1", "ssh-write #25", "ssh-write #120", "ssh-write #170"),
-    *("ssh-read #1", "ssh-read #40", "ssh-read #90"),
+    *("before snapshot #1", "after snapshot #1", "before snapshot #2"),
+    *("ssh-write #1", "ssh-write #120", "ssh-read #40"),
 )
 DESTROY_POINTS = (
     "before DELETE /pods/* #1",
@@ -123,7 +125,7 @@ def run_trials(points: Sequence[str], trial: Callable[[Trial], None]) -> None:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         done = list(pool.map(attempt, points))
     table = "\n".join((HEADER, *(one.row() for one in done)))
-    print(f"\n{table}")
+    sys.stdout.write(f"\n{table}\n")
     wrong = [f"--- killed at {one.point}: {one.complaint}" for one in done if one.complaint is not None]
     assert not wrong, "\n".join((table, *wrong))
 
@@ -172,12 +174,13 @@ def five(roomy: Sim, tmp_path: Path) -> Callable[[int], Project]:
     return make
 
 
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(900)
 def test_an_apply_killed_anywhere_is_finished_by_the_next(five: Callable[[int], Project]) -> None:
     assert len(APPLY_POINTS) >= 24
 
     def trial(one: Trial) -> None:
-        project = five(APPLY_POINTS.index(one.point))
+        number = APPLY_POINTS.index(one.point)
+        project = five(number)
         one.code = project.crash("apply", "--auto-approve", at=one.point).code
         assert one.code == -9, "the point was never reached"
         then = project.ledger("pod", open_only=True)
@@ -186,25 +189,29 @@ def test_an_apply_killed_anywhere_is_finished_by_the_next(five: Callable[[int], 
 
         again = project.apply()
 
-        pods = project.resources("pod")
+        state = project.state()["resources"]
+        pods = {row["address"]: row for row in state if row["kind"] == "pod"}
         billed = project.ledger("pod", open_only=True)
         one.found = len({row["id"] for row in then} & {row["id"] for row in billed})
         assert sorted(pods) == WANTED, (again, list(pods))
         assert {row["id"] for row in billed} == {pod["id"] for pod in pods.values()}
         assert len(billed) == 5, billed
-        assert [row["kind"] for row in project.ledger(open_only=True) if row["kind"] != "pod"] == ["volume", "template"]
+        others = {row["id"] for row in project.ledger(open_only=True) if row["kind"] != "pod"}
+        assert others == {row["id"] for row in state if row["kind"] in ("volume", "template")}
+        assert len(others) == 2
         one.extra = assert_extras_explained(project)
-        assert_bootstrapped(project, pods)
-        project.run("plan", "--detailed-exitcode", expect=0)
+        assert_bootstrapped(project, state)
+        if number % SECOND_PLANS == 0:
+            project.run("plan", "--detailed-exitcode", expect=0)
 
         project.destroy()
         assert project.ledger(open_only=True) == []
-        assert project.state()["resources"] == []
+        assert kept(project) == {}
 
     run_trials(APPLY_POINTS, trial)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_destroy_killed_anywhere_is_finished_by_the_next(five: Callable[[int], Project]) -> None:
     def trial(one: Trial) -> None:
         project = five(len(APPLY_POINTS) + DESTROY_POINTS.index(one.point))
@@ -217,7 +224,7 @@ def test_a_destroy_killed_anywhere_is_finished_by_the_next(five: Callable[[int],
         project.destroy()
 
         assert project.ledger(open_only=True) == []
-        assert project.state()["resources"] == []
+        assert kept(project) == {}
         assert len(project.ledger("pod")) == 5
         one.extra = assert_extras_explained(project)
 
@@ -235,9 +242,18 @@ def assert_all_known(project: Project) -> None:
     assert unknown == [], (unknown, ids, names)
 
 
+def kept(project: Project) -> Row:
+    """The records of the snapshot, as they lie there when everything has ended."""
+    snapshot: Row = json.loads((project.folder / "state" / "default.json").read_text())
+    assert snapshot["open"] == {}
+    return dict(snapshot["records"])
+
+
 def assert_extras_explained(project: Project) -> int:
     """Every pod that was billed and is no more was deleted by us, and the audit log says so; returns how many."""
     closed = [row for row in project.ledger("pod") if row["to"] is not None]
+    if not closed:
+        return 0
     events: list[Row] = project.run("events", "--json", expect=0).json["events"]
     deleted = {event["id"] for event in events if event["action"] == "delete"}
     unexplained = [row for row in closed if row["id"] not in deleted]
@@ -245,9 +261,10 @@ def assert_extras_explained(project: Project) -> int:
     return len(closed)
 
 
-def assert_bootstrapped(project: Project, pods: dict[str, Row]) -> None:
-    bootstraps = project.resources("bootstrap")
-    assert {row["address"]: row["status"] for row in bootstraps.values()} == {
+def assert_bootstrapped(project: Project, state: list[Row]) -> None:
+    pods = {row["address"]: row for row in state if row["kind"] == "pod"}
+    bootstraps = {row["address"]: row for row in state if row["kind"] == "bootstrap"}
+    assert {address: row["status"] for address, row in bootstraps.items()} == {
         f"{address}.bootstrap": "ready" for address in pods
     }
     for address, pod in pods.items():

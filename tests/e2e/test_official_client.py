@@ -112,8 +112,8 @@ def test_it_lists_what_we_made_runs_commands_there_and_lists_nothing_afterwards(
     assert volume["attributes"]["remote_name"] in ask(lium, project, "volumes", "list")
 
     store = pods["fleet.store[0]"]["id"]
-    assert ask(lium, project, "exec", store, "cat ~/note").strip() == "left by the bootstrap"
-    assert ask(lium, project, "exec", store, "nvidia-smi -L").count("GPU ") == 1
+    assert "left by the bootstrap" in ask(lium, project, "exec", store, "cat ~/note").splitlines()
+    assert ask(lium, project, "exec", store, "nvidia-smi -L").count("GPU 0: ") == 1
 
     project.destroy()
     assert asked(lium, project, "ps") == []

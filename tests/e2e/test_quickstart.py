@@ -86,7 +86,9 @@ def the_task_ran(project: Project) -> None:
         log = (project.folder / tasks[f"task.train[{number}]"]["attributes"]["log"]).read_text()
         assert f"node {number} of 2, first node at " in log
         assert "epoch 3: done" in log
-        said = project.folder / project.resources("bootstrap")[f"fleet.trainers[{number}].bootstrap"]["attributes"]["log"]
+        said = (
+            project.folder / project.resources("bootstrap")[f"fleet.trainers[{number}].bootstrap"]["attributes"]["log"]
+        )
         assert "hello from " in said.read_text()
         assert "GPU 0: NVIDIA GeForce RTX 4090" in said.read_text()
 

@@ -22,15 +22,17 @@ from lium_plan.kinds.digests import content_digest
 from lium_plan.kinds.pod.offers import Offer, Requirement
 from lium_plan.kinds.protocol import Marked, Observation, OpenEffect, Presence, Record, Resource, Verb
 from lium_plan.kinds.registry import kind
-from lium_plan.manifest.expand import expand
+from lium_plan.manifest.expand import expand, outline
 from lium_plan.manifest.load import load
 from lium_plan.marks import scope_mark
+from lium_plan.planning.bookkeeping import begin
 from lium_plan.planning.decisions import comparison_with
-from lium_plan.planning.members import completed_fleets, membership
+from lium_plan.planning.members import completed_fleets, members_now
+from lium_plan.planning.moving import relocate
 from lium_plan.planning.observed import Observed, Pace
 from lium_plan.planning.plan import Action, Plan
 from lium_plan.planning.planner import make_plan
-from lium_plan.planning.rents import host_of, ttl_s
+from lium_plan.planning.rents import due_at, host_of, ttl_s
 from lium_plan.planning.situation import situation
 from lium_plan.requests import PlanRequest
 from lium_plan.state.entries import Completion
@@ -88,8 +90,9 @@ def read_case(case: Mapping[str, Any], folder: Path) -> Given:
     members: Mapping[str, tuple[str, ...]] = {}
     desired = written
     if manifest is not None and written is not None:
-        ended = completed_fleets(written, state, salt=SALT, replacing=request.replace)
-        members = membership(written.fleets, state, observed, fill=request.fill, completed_fleets=ended)
+        moved = relocate(written.moved, state, observed).state
+        ended = completed_fleets(written, moved, salt=SALT, replacing=request.replace)
+        members = members_now(outline(manifest), state, observed, request, completed=ended)
         desired = expand(manifest, members=members)
     return Given(desired, state, observed, request, members, project)
 
@@ -380,33 +383,48 @@ def carried_out(given: Given, plan: Plan) -> Given:
     """The same wishes after every action of the plan was done, as the next run finds them."""
     assert given.state is not None or given.desired is not None
     state = given.state or new_state(given.project, "default", lineage=LINEAGE, salt=SALT)
+    if any(action.source is not None for action in plan.actions):
+        start = begin(
+            given.desired, state, given.observed, given.request, salt=SALT, project=given.project, stack="default"
+        )
+        assert start.state is not None
+        state = start.state
     records = dict(state.records)
     for action in plan.actions:
-        key = str(action.address) if action.deposed_id is None else f"{action.address}#{action.deposed_id}"
-        resource = given.desired.resources.get(action.address) if given.desired is not None else None
-        if action.verb in (Verb.DESTROY, Verb.FORGET):
-            assert key in records, f"{action.verb} {key}: there is no such record"
-            del records[key]
-            continue
-        assert resource is not None
-        old = records.get(key)
-        create_first = kind(resource.kind).create_first or resource.lifecycle.create_before_destroy
-        if action.verb is Verb.REPLACE and old is not None and create_first and not kind(resource.kind).hosted:
-            records[f"{key}#{old.id}"] = replace(old, deposed=True)
-        record = record_of(resource, "created=-0h", given.desired, records)
-        if action.offer is not None:
-            record = replace(record, attributes={**record.attributes, **rented(action.offer, action.address)})
-        if action.verb in (Verb.UPDATE, Verb.REBOOT, Verb.ADOPT) and old is not None:
-            created = {name: old.attributes[name] for name in KEPT_BY_A_POD if name in old.attributes}
-            record = replace(record, id=old.id, attributes={**record.attributes, **created})
-        elif action.verb in (Verb.CREATE, Verb.REPLACE):
-            record = replace(record, id=f"new-{record.id}")
-        record = freeze_record(with_current_template(record, records))
-        records[record.key] = record
+        if action.source is None:
+            carry_out(given, action, records)
     done = replace(state, project=given.project, records=records, open={}, serial=state.serial + 1)
     seen = {record.key: observation(record, "") for record in records.values() if not kind(record.kind).hosted}
-    observed = replace(given.observed, observations=seen, refreshed=True, balance_usd=None)
+    observed = replace(given.observed, observations=seen, refreshed=True, balance_usd=None, imports={})
     return replace(given, state=done, observed=observed)
+
+
+def carry_out(given: Given, action: Action, records: dict[str, Record]) -> None:
+    """What one action leaves in the state."""
+    key = str(action.address) if action.deposed_id is None else f"{action.address}#{action.deposed_id}"
+    resource = given.desired.resources.get(action.address) if given.desired is not None else None
+    if action.verb in (Verb.DESTROY, Verb.FORGET):
+        assert key in records, f"{action.verb} {key}: there is no such record"
+        del records[key]
+        return
+    assert resource is not None
+    old = records.get(key)
+    create_first = kind(resource.kind).create_first or resource.lifecycle.create_before_destroy
+    if action.verb is Verb.REPLACE and old is not None and create_first and not kind(resource.kind).hosted:
+        records[f"{key}#{old.id}"] = replace(old, deposed=True)
+    record = record_of(resource, "created=-0h", given.desired, records)
+    if action.offer is not None:
+        record = replace(record, attributes={**record.attributes, **rented(action.offer, action.address)})
+    if action.verb in (Verb.UPDATE, Verb.REBOOT, Verb.ADOPT, Verb.RUN) and old is not None:
+        attributes = {name: old.attributes[name] for name in KEPT_BY_A_POD if name in old.attributes}
+        record = replace(record, id=old.id, attributes={**record.attributes, **attributes})
+        due = due_at(record, resource, NOW)
+        if due is not None:
+            record = replace(record, attributes={**record.attributes, "removal_at": due.isoformat()})
+    elif action.verb in (Verb.CREATE, Verb.REPLACE):
+        record = replace(record, id=f"new-{record.id}")
+    record = freeze_record(with_current_template(record, records))
+    records[record.key] = record
 
 
 KEPT_BY_A_POD = ("created_at", "node_id", "gpu", "gpu_count", "gpu_memory_gib", "cpu", "memory_gib", "disk_gb",

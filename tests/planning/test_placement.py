@@ -216,6 +216,7 @@ def test_a_full_assignment_is_found_whenever_one_exists(data: st.DataObject) -> 
     assert possible == all(placed.offer is not None for placed in found.values())
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_mixed_sizes_never_oversell_and_are_deterministic(data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 5)), min_size=1, max_size=6))

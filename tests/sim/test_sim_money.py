@@ -99,6 +99,60 @@ def test_an_announced_price_becomes_a_second_segment() -> None:
     in_lab(body)
 
 
+async def budgeted_pod(lab: Lab) -> tuple[str, str]:
+    """A pod of a key that may spend 1 USD a day, at 1.5 USD per hour; and one of the account's own key."""
+    key = await new_key(lab, daily_budget_usd=1.0)
+    node = lab.node()
+    await lab.fault({"do": "price", "node": node, "per_gpu_hour_usd": 1.5})
+    return await lab.rent(node, key=key["secret"]), await lab.rent(node)
+
+
+def test_a_used_up_budget_ends_the_key_s_pods_as_a_schedule_would() -> None:
+    async def body(lab: Lab) -> None:
+        pod_id, other = await budgeted_pod(lab)
+        await asyncio.sleep(2390)
+        assert (await lab.get(f"/pods/{pod_id}"))["status"] == "RUNNING"
+        await asyncio.sleep(20)
+        assert (await lab.get(f"/pods/{pod_id}"))["status"] == "DELETING"
+        assert (await lab.get(f"/pods/{other}"))["status"] == "RUNNING"
+        row = next(row for row in await lab.ledger() if row["id"] == pod_id)
+        assert row["amount_usd"] == pytest.approx(1.0, abs=1e-6)
+        events = await lab.get(f"/pods/{pod_id}/events")
+        assert (events[-1]["reason"], events[-1]["actor"]) == ("budget_reached", None)
+
+    in_lab(body)
+
+
+def test_a_budget_that_is_raised_or_begins_anew_lets_pods_live() -> None:
+    async def body(lab: Lab) -> None:
+        """The world begins at noon; a day's budget lasts until midnight if it lasts 12 hours."""
+        pod_id, _ = await budgeted_pod(lab)
+        key_id = (await lab.get(f"/pods/{pod_id}"))["api_key_id"]
+        session = await lab.post("/users/login", {"email": "local@x", "password": "x"}, key=None)
+        bearer = {"key": None, "Authorization": f"Bearer {session['token']}"}
+        await lab.call("PATCH", f"/keys/{key_id}", {"daily_budget_usd": 18.5}, **bearer)
+        await asyncio.sleep(24 * 3600)
+        assert (await lab.get(f"/pods/{pod_id}"))["status"] == "RUNNING"
+        await asyncio.sleep(1200)
+        await lab.call("PATCH", f"/keys/{key_id}", {"daily_budget_usd": 1.0}, **bearer)
+        await asyncio.sleep(1)
+        assert (await lab.get(f"/pods/{pod_id}"))["status"] == "DELETING"
+
+    in_lab(body)
+
+
+@pytest.mark.parametrize(("setting", "status"), [(True, 404), (False, 200)])
+def test_an_empty_balance_ends_pods_when_the_switch_says_so(setting: bool, status: int) -> None:
+    async def body(lab: Lab) -> None:
+        pod_id = await lab.rent(lab.node())
+        await asyncio.sleep(60)
+        await lab.fault({"do": "balance", "usd": 0})
+        await asyncio.sleep(120)
+        assert (await lab.call("GET", f"/pods/{pod_id}")).status_code == status
+
+    in_lab(body, empty_balance_removes_pods=setting)
+
+
 @pytest.mark.parametrize("window", ["daily", "monthly", "max"])
 def test_budgets(window: str) -> None:
     async def body(lab: Lab) -> None:

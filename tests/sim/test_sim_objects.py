@@ -171,6 +171,15 @@ def test_the_list_of_pods_has_a_limit() -> None:
     in_lab(body)
 
 
+def test_listing_exactly_once_a_second_is_fine_for_ever() -> None:
+    async def body(lab: Lab) -> None:
+        for number in range(200):
+            await lab.get("/pods")
+            await asyncio.sleep(1 + (0.02 if number % 2 else -0.02))
+
+    in_lab(body)
+
+
 def test_a_template_in_use_stays_until_its_pod_is_wholly_gone() -> None:
     async def body(lab: Lab) -> None:
         template = await lab.template()

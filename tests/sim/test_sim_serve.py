@@ -9,13 +9,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic
 
 import asyncssh
 import httpx
 import pytest
 
+MODES = [(), ("--confined",)]
 KEYED = {"X-API-KEY": "sk_sim_local"}
 
 
@@ -122,21 +124,90 @@ def test_a_taken_port() -> None:
         assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
 
 
-def test_it_ends_by_itself_when_idle_but_not_while_a_pod_is_alive() -> None:
-    with serving("--nodes", "3", "--idle-exit", "1", "--speed", "100") as (process, base):
-        with httpx.Client(base_url=base, headers=KEYED) as client:
-            control = base.removesuffix("/api") + "/_sim"
-            template = client.get("/templates").json()[0]["id"]
-            node = client.get("/public/v1/nodes").json()["nodes"][0]
-            pod = {"executor_id": node["id"], "pod_name": "p", "template_id": template, "user_public_key": "k"}
-            made = client.post(f"{control}/objects", json={"kind": "pod", "body": pod}).json()
-            with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(timeout=1.5)
-            client.delete(f"/pods/{made['id']}").raise_for_status()
+@pytest.mark.parametrize("mode", MODES)
+def test_it_ends_by_itself_when_idle_but_not_while_a_task_runs(mode: tuple[str, ...]) -> None:
+    """A pod that merely stands there doesn't keep it, a detached process does, though nobody asks for anything."""
+    with serving("--nodes", "3", "--idle-exit", "1", "--speed", "100", *mode, machines=True) as (process, base):
+        door = Door(base)
+        detached = "setsid nohup sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"
+        task = asyncio.run(door.run(detached)).strip()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=3)
+        asyncio.run(door.run(f"kill {task}"))
         assert process.wait(timeout=20) == 0
 
 
-@pytest.mark.parametrize("mode", [(), ("--confined",)])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_outlives_a_server(mode: tuple[str, ...], number: signal.Signals) -> None:
+    """Neither the process that starts its pods' programs, nor these, nor what they have left behind."""
+    with serving("--nodes", "3", "--speed", "100", *mode, machines=True) as (process, base):
+        door = Door(base)
+        task = asyncio.run(door.run("setsid nohup sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"))
+        running = descendants(process.pid)
+        if mode:  # without namespaces what was left behind belongs to the host's own PID 1
+            running[int(task)] = started(int(task)) or "gone"
+        assert len(running) >= 3
+        process.send_signal(number)
+        process.wait(timeout=20)
+        deadline = monotonic() + 20
+        while left := [pid for pid in running if running[pid] == started(pid)]:
+            assert monotonic() < deadline, [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left]
+
+
+def started(pid: int) -> str | None:
+    """When a process started, None when it is gone; a zombie is as good as gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Every process below `pid`, and when each started."""
+    parents: dict[int, int] = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            with suppress(OSError):
+                parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+    found: dict[int, str] = {}
+    below = {pid}
+    while below:
+        below = {child for child, parent in parents.items() if parent in below}
+        found |= {child: when for child in below if (when := started(child)) is not None}
+    return found
+
+
+class Door:
+    """A pod of the smallest kind on a server's first node, and a way in."""
+
+    def __init__(self, base: str) -> None:
+        self._key = asyncssh.generate_private_key("ssh-ed25519")
+        control = base.removesuffix("/api") + "/_sim"
+        with httpx.Client(base_url=base, headers=KEYED, timeout=30) as client:
+            template = client.get("/templates").json()[0]["id"]
+            pod = {
+                "executor_id": client.get("/executors").json()[0]["id"],
+                "pod_name": "p",
+                "template_id": template,
+                "user_public_key": self._key.export_public_key().decode(),
+            }
+            twist = {"create_seconds": 0, "ssh_delay_seconds": 0}
+            wanted = {"kind": "pod", "body": pod, "twist": twist}
+            made = client.post(f"{control}/objects", json=wanted).raise_for_status().json()["id"]
+            client.post(f"{control}/advance", json={"seconds": 60}).raise_for_status()
+            row = client.get(f"/pods/{made}").json()
+            assert row["status"] == "RUNNING", row
+            self._port = row["ports_mapping"]["22"]
+
+    async def run(self, command: str) -> str:
+        options = {"username": "root", "client_keys": [self._key], "known_hosts": None, "config": None}
+        async with asyncssh.connect("127.0.0.1", self._port, **options) as connection:
+            return str((await connection.run(command, check=True)).stdout)
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_rented_pod_has_a_machine_behind_it(mode: tuple[str, ...]) -> None:
     key = asyncssh.generate_private_key("ssh-ed25519")
     fault = {"match": {"path": "/executors/*/rent"}, "effect": {"do": "twist", "twist": {"ssh_delay_seconds": 0}}}

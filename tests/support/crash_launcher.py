@@ -2,8 +2,9 @@
 
     CRASH_AT='answered POST /executors/*/rent #3' python -m tests.support.crash_launcher apply --auto-approve
 
-It changes nothing of lium-plan: it stands behind the interpreter's own calls (`os.fdatasync`, `os.pwrite`, `os.replace`,
-`socket.send`, `socket.recv`), where a kernel's view of the process begins. A site is what happens, an occurrence (`#3`)
+It changes nothing of lium-plan: it stands behind the interpreter's own calls (`os.fdatasync`, `os.pwrite`,
+`os.replace`, `socket.send`, `socket.recv`), where a kernel's view of the process begins.
+A site is what happens, an occurrence (`#3`)
 how many times it has happened; the names, with ids as `*`:
 
     before METHOD PATH      a request is about to be sent; nothing of it has left

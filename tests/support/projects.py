@@ -15,7 +15,7 @@ from lium_plan.ssh.keys import make_key
 from tests.support.sims import COMMAND, Row, Sim
 
 ROOT = Path(__file__).parents[2]
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ class Project:
 
     @property
     def environ(self) -> dict[str, str]:
-        return {
+        """All that a command sees of ours; what `more` makes empty is left out."""
+        environ = {
             "PATH": os.environ["PATH"],
             "LANG": "C.UTF-8",
             "HOME": str(self.home),
@@ -61,6 +62,7 @@ class Project:
             "REG_PASS": "demo",
             **self.more,
         }
+        return {name: value for name, value in environ.items() if value}
 
     @property
     def key_path(self) -> Path:

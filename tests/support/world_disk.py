@@ -47,6 +47,8 @@ class Disk:
         """Which syncs from now on fail with EIO; 1 is the next."""
         self.refused_writes: Callable[[str], bool] = lambda site: False
         """Whether a write at this site fails with EIO."""
+        self.changed: Callable[[str], None] = lambda site: None
+        """Told of every change of a name or a size."""
         self._syncs = 0
         self._handles: dict[int, _Open] = {}
         self._real: dict[str, Callable[..., Any]] = {}
@@ -72,13 +74,14 @@ class Disk:
         process = CURRENT.get()
         if process is None or not isinstance(path, str | bytes | os.PathLike):
             return None
-        found = Path(os.fsdecode(path))
+        found = Path(os.path.abspath(os.fsdecode(path)))
         return (process, found) if found.is_relative_to(self.root) else None
 
     def _change(self, process: Process, site: str, act: Callable[[], Any]) -> Any:
         process.may_crash(site, "before")
         answer = act()
         self.version += 1
+        self.changed(site)
         process.may_crash(site, "after")
         return answer
 
@@ -92,7 +95,7 @@ class Disk:
         process.alive()
         handle = self._real["open"](path, flags, *rest, **named)
         opened = self._handles[handle] = _Open(found, process, _inode(handle))
-        process.on_death.append(lambda: self._forsake(handle, opened))
+        process.on_burial.append(lambda: self._forsake(handle, opened))
         return handle
 
     def _forsake(self, handle: int, opened: _Open) -> None:
@@ -114,7 +117,7 @@ class Disk:
         process, site = opened.process, site_of(opened.path, bytes(data))
         process.may_crash(site, "before")
         self._room(len(data), site)
-        opened.unsynced.append((offset, os.pread(handle, len(data), offset), os.fstat(handle).st_size))
+        opened.unsynced.append((offset, _content(handle, len(data), offset), os.fstat(handle).st_size))
         if process.passes(site, "torn"):
             self._real["pwrite"](handle, bytes(data)[: len(data) // 2], offset)
             self.version += 1
@@ -200,6 +203,13 @@ class Disk:
 
     def _mkdir(self, path: Any, *rest: Any, **named: Any) -> None:
         self._on_path("mkdir", "making", path, *rest, **named)
+
+
+def _content(handle: int, size: int, offset: int) -> bytes:
+    try:
+        return os.pread(handle, size, offset)
+    except OSError:
+        return b""  # opened for writing only, so it is a new file
 
 
 def _inode(handle: int) -> tuple[int, int] | None:

@@ -60,6 +60,9 @@ class Process:
     points: list[tuple[Point, Version]] = field(default_factory=list)
     phases: Counter[str] = field(default_factory=Counter)
     on_death: list[Callable[[], None]] = field(default_factory=list)
+    """What the world does at once: connections end."""
+    on_burial: list[Callable[[], None]] = field(default_factory=list)
+    """What it does when nothing of the process is left: files are closed, and locks with them."""
     _steps: list[_Steps] = field(default_factory=list)
     _tasks: list[asyncio.Task[Any]] = field(default_factory=list)
 
@@ -117,9 +120,12 @@ class Process:
                 task.cancel()
             await asyncio.wait(left)
             left = [task for task in self._tasks if not task.done()]
+        for tell in self.on_burial:
+            tell()
         self._steps.clear()
         self._tasks.clear()
         self.on_death.clear()
+        self.on_burial.clear()
 
     def own(self, steps: _Steps, task: asyncio.Task[Any]) -> None:
         self._steps.append(steps)
@@ -186,11 +192,11 @@ class _Steps(Coroutine[Any, Any, Any]):
         except StopIteration:
             self._over = True
             raise
-        except Crash:
-            self._over = True
-            raise asyncio.CancelledError from None
         except BaseException:
             self._over = True
+            if process.dead:
+                # Whatever its handlers made of the crash: nobody is left to whom it could be told.
+                raise asyncio.CancelledError from None
             raise
         finally:
             self._running = False

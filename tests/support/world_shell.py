@@ -361,6 +361,7 @@ class _Session:
         for mark, kind, act in (
             (detached._START, "start", self._start),
             (detached._FOLLOW, "follow", self._follow_log),
+            (detached._FORESTALL, "forestall", self._forestall),
             (detached._STOP, "stop", self._stop),
             (detached._PROBE, "probe", self._probe),
             (markers._READ, "markers", self._read_markers),
@@ -433,12 +434,25 @@ class _Session:
         started = self._machine.commands.get(_found(_DIR, text) or "")
         if started is None:
             on_output(b"lium-plan:never-started\n")
+        elif started.lost:
+            on_output(b"lium-plan:lost\n")
         elif started.ended(_now()):
             on_output(f"lium-plan:exited {started.exit_status} {started.ending}\n".encode())
         else:
             on_output(b"lium-plan:running\n")
         if started is not None:
             on_output(f"lium-plan:log {len(started.written(_now()))}\n".encode())
+        return Completed(0)
+
+    async def _forestall(self, text: str, on_output: OnOutput, timeout_s: float) -> Completed:
+        directory = _found(_DIR, text) or ""
+        if directory in self._machine.commands:
+            on_output(b"lium-plan:already\n")
+            return Completed(0)
+        # Claimed for good: a start that is still on its way will do nothing.
+        self._machine.commands[directory] = Started("", _now(), _now(), 0, b"", lost=True)
+        self._machines.did(self._machine, "forestall", directory)
+        on_output(b"lium-plan:forestalled\n")
         return Completed(0)
 
     async def _stop(self, text: str, on_output: OnOutput, timeout_s: float) -> Completed:
@@ -461,7 +475,7 @@ class _Session:
             if new:
                 offset += len(new)
                 on_output(new)
-            if ended:
+            if ended or "__lp_once=1" in text:
                 break
             left = started.ends_at - _now()
             await self._spend(min(left, 10.0), ends_at - _now(), "following a log", Stage.COMMAND)

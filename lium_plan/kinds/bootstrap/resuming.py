@@ -17,7 +17,8 @@ from lium_plan.ssh.markers import Markers, RunState
 # redirections, jobs. A word inside quotes counts too: beginning again is never wrong, only slower.
 _LEAVES_SOMETHING = re.compile(
     r"\(\s*\)"
-    r"|(?:^|[\s;&|({!])(?:\.|source|exec|trap|alias|eval|function|coproc|nohup|setsid|disown|bg|ulimit|enable)(?=\s|$)"
+    r"|(?:^|[\s;&|({!])\.[ \t]+[^\s;&|)]"
+    r"|(?:^|[\s;&|({!])(?:source|exec|trap|alias|eval|function|coproc|nohup|setsid|disown|bg|ulimit|enable)(?=\s|$)"
     r"|(?<![&><])&(?![&>])",
     re.MULTILINE,
 )

@@ -12,6 +12,7 @@ from lium_plan.addresses import Address
 from lium_plan.expressions import Text
 from lium_plan.kinds.differ import field_changes
 from lium_plan.kinds.files import FileSpec, expand_files, file_inputs
+from lium_plan.kinds.lifecycles import ignored_below, lifecycle_of, without_ignored
 from lium_plan.kinds.protocol import (
     NOTHING,
     Change,
@@ -69,6 +70,7 @@ def expand(name: str, block: FleetBlock, scope: Scope) -> Iterable[Resource]:
         return
     files = expand_files(bootstrap.files, scope, "fleets", name, "bootstrap", "files")
     members = scope.members(name)
+    ignored = ignored_below(lifecycle_of(block.lifecycle), "bootstrap", ("files", "env", "commands", "ready"))
     for index, member in enumerate(members):
         pod = Address.of("fleet", name, member)
         spec = BootstrapSpec(
@@ -91,6 +93,7 @@ def expand(name: str, block: FleetBlock, scope: Scope) -> Iterable[Resource]:
             address_for(pod),
             spec,
             depends_on=(pod, *waits_for_canary, *referenced(texts_of(spec), scope, pod)),
+            lifecycle=ignored,
             position=scope.position("fleets", name, "bootstrap"),
         )
 
@@ -150,6 +153,7 @@ class Bootstraps:
     hosted = True
     create_first = False
     incidental = False
+    links: tuple[tuple[str, ...], ...] = ()
 
     def inputs(self, spec: BootstrapSpec, comparison: Comparison) -> Mapping[str, Json]:
         return {
@@ -177,7 +181,7 @@ class Bootstraps:
         wanted = self.inputs(spec, comparison)
         changes = tuple(
             change
-            for change in field_changes(record.inputs, wanted)
+            for change in without_ignored(resource.lifecycle, field_changes(record.inputs, wanted))
             if not change.unknown or not is_unknown(change.after)
         )
         return Change(Verb.RUN, "it changed", changes) if changes else NOTHING

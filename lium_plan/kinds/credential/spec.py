@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lium_plan.addresses import Address
 from lium_plan.expressions import Text
 from lium_plan.kinds.differ import field_changes
+from lium_plan.kinds.lifecycles import without_ignored
 from lium_plan.kinds.protocol import (
     NOTHING,
     Change,
@@ -42,6 +43,7 @@ class Credentials:
     hosted = False
     create_first = True
     incidental = True
+    links: tuple[tuple[str, ...], ...] = ()
 
     def inputs(self, spec: CredentialSpec, comparison: Comparison) -> Mapping[str, Json]:
         # A password is a secret wherever it was written.
@@ -51,7 +53,9 @@ class Credentials:
     def compare(
         self, resource: Resource, record: Record, observation: Observation | None, comparison: Comparison
     ) -> Change:
-        changes = field_changes(record.inputs, self.inputs(resource.spec, comparison))
+        changes = without_ignored(
+            resource.lifecycle, field_changes(record.inputs, self.inputs(resource.spec, comparison))
+        )
         if not changes:
             return NOTHING
         if any(change.path.startswith("username") for change in changes):

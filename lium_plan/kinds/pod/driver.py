@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 
 from lium_plan.diagnostics import error
 from lium_plan.kinds.failures import begun_inputs, diagnose, pause
+from lium_plan.kinds.pod.lifetimes import EXTENDED, deadline
 from lium_plan.kinds.pod.offers import Offer
-from lium_plan.kinds.pod.removal import Removals
+from lium_plan.kinds.pod.removal import RECLAIM, Removals
 from lium_plan.kinds.pod.rent import Refused, Rents, why_refused
-from lium_plan.kinds.pod.spec import PodSpec, ttl_end
+from lium_plan.kinds.pod.spec import PodSpec
 from lium_plan.kinds.pod.waiting import GivenUp, Waits, pod_facts, set_removal
 from lium_plan.kinds.protocol import (
     ActionFailed,
@@ -62,7 +63,8 @@ class PodDriver:
         proofs = await self._removals.proofs(missing)
         observations = {record.key: _present(listed[str(record.id)]) for record in records if record.id in listed}
         for key, (gone, why) in proofs.items():
-            observations[key] = Observation(Presence.ABSENT if gone else Presence.UNREACHABLE, reason=why)
+            presence = Presence.ABSENT if gone else Presence.UNREACHABLE
+            observations[key] = Observation(presence, "RECLAIMED" if RECLAIM in why else None, reason=why)
         known = {record.id for record in records}
         return Survey(observations, tuple(_marked(pod) for pod in listed.values() if pod.id not in known))
 
@@ -71,7 +73,7 @@ class PodDriver:
             case Verb.DESTROY:
                 if step.record is not None:
                     await self._removals.delete(step.record, run)
-            case Verb.UPDATE:
+            case Verb.UPDATE | Verb.RUN:
                 await self._update(step, run)
             case Verb.REBOOT:
                 await self._reboot_in_turn(step, run)
@@ -230,7 +232,10 @@ class PodDriver:
             inputs = {**record.inputs, "ttl_s": None}
             run.ledger.put(replace(record, inputs=inputs, attributes={**record.attributes, "removal_at": None}))
             return
-        due = ttl_end(record, spec.ttl_s)
+        if record.inputs.get("ttl_s") != spec.ttl_s:
+            # What `extend` gave holds until the manifest says something else.
+            record = replace(record, attributes={**record.attributes, EXTENDED: None})
+        due = deadline(record, spec, self._services.now())
         if due is None or due <= self._services.now():
             raise ActionFailed(
                 error(

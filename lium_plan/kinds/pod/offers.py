@@ -141,6 +141,9 @@ class Requirement:
         return tuple(name for name, holds in checks if not holds)
 
     def fits(self, offer: Offer) -> bool:
+        # Nearly all offers of a market differ in these two, and a plan asks this of every offer for every fleet.
+        if offer.gpu_count != self.gpu_count or (self.gpus and offer.gpu.lower() not in self.gpus):
+            return False
         return not self.violations(offer)
 
 

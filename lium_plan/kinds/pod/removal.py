@@ -30,6 +30,8 @@ from lium_plan.lium.models import Pod
 NEVER_LISTED_GRACE = timedelta(seconds=60)
 """A pod that no list has shown yet is given this long from its rent (contract §4.3)."""
 LEAVING = ("DELETING", *DEAD_STATUSES)
+RECLAIM = "reclaim"
+"""Part of an event's reason when a provider took its spot node back (contract §2.8.1: reasons are words)."""
 REFUSALS_SHOWN_AFTER = 3
 
 
@@ -156,7 +158,7 @@ class Removals:
         except PermissionError_:
             return {}
         return {
-            event.pod_id: event.sub_event_type
+            event.pod_id: event.sub_event_type + (f" ({event.reason})" if event.reason else "")
             for event in events
             if event.pod_id
             and (event.sub_event_type in _END_EVENTS or event.to_status in ("DELETED", "CREATION_FAILED"))

@@ -3,17 +3,26 @@ living pod no longer satisfies it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import Diagnostic, warning
 from lium_plan.kinds.differ import field_changes
-from lium_plan.kinds.lifecycles import lifecycle_of
+from lium_plan.kinds.lifecycles import ignores, lifecycle_of
+from lium_plan.kinds.pod.lifetimes import (
+    TTL_TOLERANCE,
+    deadline,
+    extension,
+    moment,
+    shown_duration,
+    shown_moment,
+    ttl_end,
+)
 from lium_plan.kinds.pod.offers import ANY, Bounds, Offer, Requirement, Tier
+from lium_plan.kinds.pod.satisfying import LASTING, as_offer, violations
 from lium_plan.kinds.protocol import (
     Change,
     Comparison,
@@ -21,7 +30,6 @@ from lium_plan.kinds.protocol import (
     Json,
     Observation,
     OpenEffect,
-    Presence,
     Record,
     Resource,
     Scope,
@@ -33,12 +41,19 @@ if TYPE_CHECKING:
     from lium_plan.kinds.fields import Range
     from lium_plan.kinds.pod.block import FleetBlock
 
-TTL_TOLERANCE = timedelta(minutes=5)
 DEAD_STATUSES = ("BROKEN", "FAILED", "CREATION_FAILED", "REBOOT_FAILED", "STOPPED", "STOP_PENDING")
 """Statuses that no pod comes back from; its row still holds the node, and REBOOT_FAILED even bills (contract §4.1)."""
 
-_LASTING = ("gpu", "gpu memory", "gpu count", "cpu", "memory", "disk", "regions", "spot_policy")
-"""The constraints that a living pod must go on satisfying; the others bind new rents only."""
+_WHY_DEAD = {
+    "BROKEN": "its provider has closed it",
+    "FAILED": "its container has ended",
+    "CREATION_FAILED": "it never started",
+    "REBOOT_FAILED": "it did not come up again, and still costs money",
+    "STOPPED": "nothing starts it again",
+    "STOP_PENDING": "nothing starts it again",
+    "DELETING": "somebody deleted it, or it was reclaimed",
+}
+
 _TIERS = {"on-demand": (Tier.SECURE,), "spot": (Tier.SPOT,), "auto": (Tier.SECURE, Tier.SPOT)}
 
 
@@ -141,33 +156,12 @@ def _bounds(written: Range | None) -> Bounds:
     return ANY if written is None else Bounds(written.minimum, written.maximum)
 
 
-def as_offer(record: Record) -> Offer | None:
-    """The slice that a pod was rented as, from what was recorded then; None when it was never recorded."""
-    facts = record.attributes
-    try:
-        return Offer(
-            node_id=str(facts["node_id"]),
-            gpu=str(facts["gpu"]),
-            gpu_count=int(str(facts["gpu_count"])),
-            gpu_memory_gib=int(str(facts["gpu_memory_gib"])),
-            cpu=int(str(facts["cpu"])),
-            memory_gib=int(str(facts["memory_gib"])),
-            disk_gb=int(str(facts["disk_gb"])),
-            local_disk_gb=int(str(facts.get("local_disk_gb") or 0)),
-            price_per_hour_usd=Decimal(str(facts["price_per_hour_usd"])),
-            price_per_gpu_hour_usd=Decimal(str(facts["price_per_hour_usd"])) / int(str(facts["gpu_count"])),
-            location=str(facts["location"]),
-            tier=Tier(str(facts["tier"])),
-        )
-    except (KeyError, ValueError):
-        return None
-
-
 class Pods:
     name = "pod"
     hosted = False
     create_first = False
     incidental = False
+    links: tuple[tuple[str, ...], ...] = (("template",), ("volume",))
 
     def inputs(self, spec: PodSpec, comparison: Comparison) -> Mapping[str, Json]:
         want = spec.requirement
@@ -192,50 +186,50 @@ class Pods:
     def compare(
         self, resource: Resource, record: Record, observation: Observation | None, comparison: Comparison
     ) -> Change:
-        spec: PodSpec = resource.spec
-        status = observation.status if observation is not None else None
-        if status in DEAD_STATUSES:
-            return Change(Verb.REPLACE, f"the server says {status}", drift=(status or "").lower())
-        if status == "DELETING":
-            return Change(Verb.REPLACE, "it is being deleted", drift="deleting")
-        if record.status in ("failed", "broken", "deleting"):
-            return Change(Verb.REPLACE, _why_dead(record), drift=record.status)
-        violated = self._violations(spec, record)
+        """In the order of what loses most: a dead pod, a wrong one, another template, another end; then notes."""
+        return (
+            _if_dead(record, observation)
+            or self._replacement(resource, record, observation, comparison)
+            or self._in_place(resource, record, observation, comparison)
+            or self._as_it_is(resource, record, observation)
+        )
+
+    def _replacement(
+        self, resource: Resource, record: Record, observation: Observation | None, comparison: Comparison
+    ) -> Change | None:
+        shown = observation.attributes.get("gpu_count") if observation is not None else None
+        rented = record.attributes.get("gpu_count")
+        if shown is not None and rented is not None and str(shown) != str(rented):
+            wrong = FieldChange("gpu_count", shown, rented, forces="replace")
+            return Change(Verb.REPLACE, f"it has {shown} GPUs, {rented} were rented", (wrong,), drift="gpu-count")
+        violated = tuple(
+            change
+            for name, change in violations(record, resource.spec.requirement, resource.lifecycle)
+            if name in LASTING
+        )
         if violated:
             return Change(Verb.REPLACE, _reason(violated), violated)
-        wanted = self.inputs(spec, comparison)
-        if record.inputs.get("volume") != wanted["volume"]:
+        wanted = self.inputs(resource.spec, comparison)
+        if record.inputs.get("volume") != wanted["volume"] and not ignores(resource.lifecycle, "volume"):
             changes = field_changes({"volume": record.inputs.get("volume")}, {"volume": wanted["volume"]})
             return Change(Verb.REPLACE, "a volume is attached when renting", _forcing(changes, "replace"))
+        return None
+
+    def _in_place(
+        self, resource: Resource, record: Record, observation: Observation | None, comparison: Comparison
+    ) -> Change | None:
         rebooted = self._template_change(resource, record, observation, comparison)
         ttl = self._ttl_change(resource, record, observation, comparison)
         if rebooted is not None:
             # The wait for the rebooted pod sets the time to live too.
             return replace(rebooted, fields=(*rebooted.fields, *(ttl.fields if ttl is not None else ())))
-        if ttl is not None:
-            return ttl
-        notes = self._notes(spec, record)
+        return ttl
+
+    def _as_it_is(self, resource: Resource, record: Record, observation: Observation | None) -> Change:
+        notes = tuple(self._notes(resource, record, observation))
         if record.status == "pending" and record.id is not None:
             return Change(Verb.ADOPT, "rented, not ready yet", diagnostics=notes)
         return Change(None, diagnostics=notes)
-
-    def _violations(self, spec: PodSpec, record: Record) -> tuple[FieldChange, ...]:
-        rented = as_offer(record)
-        if rented is None:
-            return ()
-        names = [name for name in spec.requirement.violations(rented) if name in _LASTING]
-        want = spec.requirement
-        shown: dict[str, tuple[str, Json, Json]] = {
-            "gpu": ("resources.gpu", rented.gpu, ",".join(name.upper() for name in want.gpus)),
-            "gpu memory": ("resources.gpu.memory", rented.gpu_memory_gib, str(want.gpu_memory)),
-            "gpu count": ("resources.gpu.count", rented.gpu_count, want.gpu_count),
-            "cpu": ("resources.cpu", rented.cpu, str(want.cpu)),
-            "memory": ("resources.memory", f"{rented.memory_gib}GB", f"{want.memory}GB"),
-            "disk": ("resources.disk", f"{rented.disk_gb}GB", f"{want.disk}GB"),
-            "regions": ("regions", rented.location, list(want.regions)),
-            "spot_policy": ("spot_policy", str(rented.tier), ",".join(want.tiers)),
-        }
-        return tuple(FieldChange(*shown[name], forces="replace") for name in names)
 
     def _template_change(
         self, resource: Resource, record: Record, observation: Observation | None, comparison: Comparison
@@ -243,7 +237,7 @@ class Pods:
         """A pod changes template by a reboot: node and price stay, the container's file system is lost."""
         spec: PodSpec = resource.spec
         before, after = record.inputs.get("template"), str(spec.template or spec.template_id)
-        if "template" in resource.lifecycle.ignore_changes:
+        if ignores(resource.lifecycle, "template") or ignores(resource.lifecycle, "image"):
             return None
         if before != after:
             changes = _forcing(field_changes({"template": before}, {"template": after}), "reboot")
@@ -262,33 +256,47 @@ class Pods:
     ) -> Change | None:
         spec: PodSpec = resource.spec
         before, after = record.inputs.get("ttl_s"), spec.ttl_s
-        if before != after and "ttl" not in resource.lifecycle.ignore_changes:
-            change = FieldChange("ttl", _duration(before), _duration(after))
-            return Change(Verb.UPDATE, fields=(change,))
-        if observation is None or after is None or record.status == "pending":
+        if ignores(resource.lifecycle, "ttl"):
             return None
-        due = ttl_end(record, after)
-        shown = observation.attributes.get("removal_at")
-        if due is not None and shown is None:
+        if before != after:
+            change = FieldChange("ttl", shown_duration(before), shown_duration(after))
+            return Change(Verb.UPDATE, fields=(change,))
+        due = deadline(record, spec, comparison.now)
+        if observation is None or due is None or record.status == "pending":
+            return None
+        shown = moment(observation.attributes.get("removal_at"))
+        if shown is None:
             return Change(Verb.UPDATE, "the server has lost its time to live", drift="ttl-lost")
-        return None
+        if abs(shown - due) <= TTL_TOLERANCE:
+            return None
+        if spec.ttl_renew:
+            return Change(Verb.RUN, f"ttl_renew: {shown_duration(after)} from now on", counted=False)
+        if due <= comparison.now:
+            return None  # told in a note: to set it would end the pod at once
+        moved = FieldChange("removal_at", shown_moment(shown), shown_moment(due))
+        return Change(Verb.UPDATE, "its time to live was changed by hand", (moved,), drift="ttl-changed")
 
-    def _notes(self, spec: PodSpec, record: Record) -> tuple[Diagnostic, ...]:
-        """Constraints that bind new rents only, and that this living pod no longer meets."""
-        rented = as_offer(record)
-        if rented is None:
-            return ()
-        loose = [
-            name for name in spec.requirement.violations(rented) if name in ("max_price", "node_ids", "exclude_nodes")
-        ]
-        return tuple(
-            warning(
+    def _notes(self, resource: Resource, record: Record, observation: Observation | None) -> Iterator[Diagnostic]:
+        """What is worth a look and changes nothing about this living pod."""
+        address = str(record.address)
+        for name, _ in _violations(resource, record):
+            yield warning(
                 "constraint-binds-new-rents",
                 f"{name} no longer holds for this pod; it binds new rents only, so the pod stays",
-                address=str(record.address),
+                address=address,
             )
-            for name in loose
-        )
+        spec: PodSpec = resource.spec
+        extended = extension(record, spec)
+        shown = moment(observation.attributes.get("removal_at")) if observation is not None else None
+        due = None if spec.ttl_s is None else ttl_end(record, spec.ttl_s)
+        if ignores(resource.lifecycle, "ttl") or due is None:
+            return
+        if extended is not None:
+            message = f"extended to {shown_moment(extended)}, which holds until the manifest's ttl changes"
+            yield warning("extended", message, address=address)
+        elif shown is not None and observation is not None and shown - due > TTL_TOLERANCE and not spec.ttl_renew:
+            message = f"it lives beyond its ttl, until {shown_moment(shown)}: somebody gave it more time"
+            yield warning("outlives-ttl", message, address=address, hint="write a longer `ttl`, or destroy it")
 
     def title(self, resource: Resource | None, record: Record | None) -> str:
         rented = as_offer(record) if record is not None else None
@@ -342,14 +350,23 @@ def offer_title(offer: Offer) -> str:
     return " · ".join(parts)
 
 
-def ttl_end(record: Record, ttl_s: int) -> datetime | None:
-    """When the pod's time to live ends: it counts from the pod's creation; None before that is known."""
-    created = record.attributes.get("created_at")
-    return None if created is None else datetime.fromisoformat(str(created)) + timedelta(seconds=ttl_s)
+def _violations(resource: Resource, record: Record) -> tuple[tuple[str, FieldChange], ...]:
+    return violations(record, resource.spec.requirement, resource.lifecycle)
 
 
-def is_gone(observation: Observation | None) -> bool:
-    return observation is not None and observation.presence is Presence.ABSENT
+def _if_dead(record: Record, observation: Observation | None) -> Change | None:
+    status = (observation.status or "") if observation is not None else ""
+    if status in DEAD_STATUSES:
+        return Change(Verb.REPLACE, f"the server says {status}: {_WHY_DEAD[status]}", drift=_slug(status))
+    if status == "DELETING":
+        return Change(Verb.REPLACE, f"it is being deleted: {_WHY_DEAD[status]}", drift="deleting")
+    if record.status in ("failed", "broken", "deleting"):
+        return Change(Verb.REPLACE, _why_dead(record), drift=record.status)
+    return None
+
+
+def _slug(status: str) -> str:
+    return status.lower().replace("_", "-")
 
 
 def _why_dead(record: Record) -> str:
@@ -362,7 +379,3 @@ def _reason(changes: tuple[FieldChange, ...]) -> str:
 
 def _forcing(changes: tuple[FieldChange, ...], what: str) -> tuple[FieldChange, ...]:
     return tuple(replace(change, forces=what) for change in changes)
-
-
-def _duration(seconds: Json) -> str | None:
-    return f"{int(seconds) // 3600}h" if isinstance(seconds, int) else None

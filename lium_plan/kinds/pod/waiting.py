@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 
 from lium_plan.diagnostics import error
+from lium_plan.kinds.pod.lifetimes import TTL_TOLERANCE, deadline
 from lium_plan.kinds.pod.removal import LEAVING, Removals
-from lium_plan.kinds.pod.spec import TTL_TOLERANCE, PodSpec
+from lium_plan.kinds.pod.spec import PodSpec
 from lium_plan.kinds.protocol import ActionFailed, Json, Record, Run
 from lium_plan.kinds.services import Services
 from lium_plan.kinds.sessions import PodGone, open_session, why_gone
@@ -138,10 +139,9 @@ class Waits:
 
     async def _correct_ttl(self, record: Record, spec: PodSpec, run: Run) -> Record:
         """The server may count from RUNNING; the deadline we promised counts from creation (contract §10-U11)."""
-        created = record.attributes.get("created_at")
-        if spec.ttl_s is None or created is None:
+        due = deadline(record, spec, self._services.now())
+        if spec.ttl_s is None or due is None:
             return record
-        due = datetime.fromisoformat(str(created)) + timedelta(seconds=spec.ttl_s)
         shown = record.attributes.get("removal_at")
         if shown is None or abs(datetime.fromisoformat(str(shown)) - due) > TTL_TOLERANCE:
             return await set_removal(self._services, record, due, spec.ttl_s, run)
@@ -212,6 +212,7 @@ def pod_facts(pod: Pod) -> dict[str, Json]:
         "ssh_port": pod.ports.get(22),
         "ports": {str(inside): outside for inside, outside in sorted(pod.ports.items())} or None,
         "connect_command": pod.ssh_connect_cmd,
+        "gpu_count": pod.gpu_count,
         "template_id": pod.template_id,
         "volume_id": pod.volume_id,
         "created_at": pod.created_at.isoformat() if pod.created_at else None,

@@ -105,6 +105,7 @@ class Tasks:
     hosted = True
     create_first = False
     incidental = False
+    links: tuple[tuple[str, ...], ...] = ()
 
     def inputs(self, spec: TaskSpec, comparison: Comparison) -> Mapping[str, Json]:
         return {

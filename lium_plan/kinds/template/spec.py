@@ -14,7 +14,7 @@ from lium_plan.addresses import Address
 from lium_plan.expressions import Text
 from lium_plan.kinds.credential.spec import CredentialSpec, address_for
 from lium_plan.kinds.differ import field_changes
-from lium_plan.kinds.lifecycles import lifecycle_of, without_ignored
+from lium_plan.kinds.lifecycles import ignored_below, lifecycle_of, without_ignored
 from lium_plan.kinds.protocol import (
     NOTHING,
     Change,
@@ -62,6 +62,7 @@ def expand(name: str, block: TemplateBlock, scope: Scope) -> Iterable[Resource]:
         yield Resource(
             credential,
             CredentialSpec(block.registry_auth.username, block.registry_auth.password),
+            lifecycle=ignored_below(lifecycle_of(block.lifecycle), "registry_auth", ("username", "password")),
             position=scope.position("templates", name, "registry_auth"),
         )
     default = block.entrypoint is None and block.command is None
@@ -107,6 +108,7 @@ class Templates:
     hosted = False
     create_first = True
     incidental = True
+    links: tuple[tuple[str, ...], ...] = (("registry_auth", "credential"),)
 
     def inputs(self, spec: TemplateSpec, comparison: Comparison) -> Mapping[str, Json]:
         return {

@@ -51,6 +51,7 @@ class Volumes:
     hosted = False
     create_first = False
     incidental = False
+    links: tuple[tuple[str, ...], ...] = ()
 
     def inputs(self, spec: VolumeSpec, comparison: Comparison) -> Mapping[str, Json]:
         return {"name": spec.name, "description": spec.description}

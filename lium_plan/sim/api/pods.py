@@ -41,18 +41,18 @@ router = APIRouter(tags=["pods"])
 
 
 @router.get("/pods")
-async def list_pods(world: TheWorld, caller: Reader, api_key_id: UUID | None = None) -> Response:
+async def list_pods(simulator: TheSimulator, caller: Reader, api_key_id: UUID | None = None) -> Response:
     """Every pod the key sees, DELETING ones too."""
+    world = simulator.world
     throttle.take_per_minute(world, caller.account.id, "pods", world.settings.pods_limit_per_minute)
     account_id = caller.account.id
     rows = (*world.pods.where("account", account_id), *world.pods.where("ghost", account_id))
-    return JSONResponse(
-        [
-            pod_row(world, pod)
-            for pod in shown(world, rows)
-            if caller.sees(pod) and (api_key_id is None or pod.key_id == str(api_key_id))
-        ]
+    seen = (
+        pod
+        for pod in shown(world, rows)
+        if caller.sees(pod) and (api_key_id is None or pod.key_id == str(api_key_id))
     )
+    return Response(simulator.pod_rows.listing(world, seen), media_type="application/json")
 
 
 @router.get("/pods/{pod_id}")

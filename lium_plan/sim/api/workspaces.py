@@ -164,7 +164,9 @@ async def update_key(world: TheWorld, caller: SessionOnly, key_id: UUID, body: K
             changes["own_pods_only"] = value == "own"
         elif value is not None:
             changes[name] = value
-    return JSONResponse(_row(world, world.keys.change(key.id, **changes)))
+    key = world.keys.change(key.id, **changes)
+    money.watch(world, key.account_id)
+    return JSONResponse(_row(world, key))
 
 
 @router.delete("/keys/{key_id}")

@@ -100,6 +100,10 @@ class ConfinedMachine:
     def running(self) -> bool:
         return self._first is not None
 
+    @property
+    def first_pid(self) -> int | None:
+        return None if self._first is None else self._first.pid
+
     async def start(self) -> None:
         await asyncio.to_thread(self._prepare)
         await self._supervisor.start()

@@ -110,6 +110,10 @@ class NamespaceMachine:
     def running(self) -> bool:
         return self._up is not None
 
+    @property
+    def first_pid(self) -> int | None:
+        return None if self._up is None else self._up.started.pid
+
     async def start(self) -> None:
         await self._supervisor.start()
 

@@ -142,6 +142,14 @@ class LocalRuntime:
         pod = self._pods.get(pod_id)
         return () if pod is None else pod.machine.output.tail(tail)
 
+    async def working(self) -> bool:
+        """See `Runtime.working`. What a confined pod's command left behind under a wiped environment goes unseen, and
+        where there is no /proc so does everything but an open connection."""
+        if any(pod.is_entered for pod in self._pods.values()):
+            return True
+        firsts = {pod.machine.first_pid for pod in self._pods.values()} - {None}
+        return await asyncio.to_thread(tracking.others_run, frozenset(pid for pid in firsts if pid), f"{self._mark}/")
+
     async def set_fault(self, pod_id: str, fault: SshFault) -> None:
         """Raises ValueError for an unknown mode."""
         pod = self._pods.get(pod_id)

@@ -103,6 +103,11 @@ class Machine(Protocol):
         """Whether PID 1 lives."""
         ...
 
+    @property
+    def first_pid(self) -> int | None:
+        """The number of its PID 1 on the host, None while it has none."""
+        ...
+
     async def start(self) -> None:
         """Build the file system and run PID 1, again whenever it ends. Returns after the first attempt."""
         ...

@@ -84,6 +84,11 @@ class Pod:
     def endpoint(self) -> Endpoint:
         return Endpoint(host=HOST, user="root", ports=self.ports)
 
+    @property
+    def is_entered(self) -> bool:
+        """Whether somebody is logged in, or about to be."""
+        return self._server.has_connections
+
     async def open(self) -> None:
         await self.machine.start()
         for door in self._doors.values():

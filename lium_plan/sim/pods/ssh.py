@@ -110,6 +110,10 @@ class PodServer:
             os.close(fd)
         self._hung.clear()
 
+    @property
+    def has_connections(self) -> bool:
+        return bool(self._connections)
+
     def accepts(self, username: str, key: asyncssh.SSHKey) -> bool:
         return username == "root" and not self.refuses_everybody and key.public_data in self._keys
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections.abc import Collection
 
 VARIABLE = "LIUM_SIM_POD"
 
@@ -28,6 +29,30 @@ def _stat(pid: int) -> list[str] | None:
         return None
     # The command's name, in parentheses, may hold anything; fields are counted after it.
     return text.rpartition(")")[2].split()
+
+
+def others_run(firsts: Collection[int], mark: str) -> bool:
+    """Whether anything runs in containers whose first processes are `firsts` that isn't of a first one's own session.
+
+    Looks into their pid namespaces, and for processes marked `mark` where they share the host's. Everything that comes
+    in over SSH begins a session of its own; a finished process that nobody reaped does not run.
+    """
+    host = _namespace("self")
+    namespaces = {_namespace(pid) for pid in firsts} - {host, None}
+    marked = _marked(mark)
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        if name.isdigit() and (int(name) in marked or _namespace(name) in namespaces):
+            fields = _stat(int(name))
+            if fields is not None and fields[0] not in "ZX" and int(fields[3]) not in firsts:
+                return True
+    return False
+
+
+def _namespace(pid: int | str) -> int | None:
+    try:
+        return os.stat(f"/proc/{pid}/ns/pid").st_ino
+    except OSError:
+        return None
 
 
 def end_marked(mark: str) -> None:

@@ -73,6 +73,32 @@ def test_a_killed_simulator_leaves_nothing_running(tmp_path: Path, confined: boo
     run(test())
 
 
+def test_what_came_in_over_ssh_is_work_until_it_has_ended(tmp_path: Path, confined: bool) -> None:
+    async def test() -> None:
+        async with laboratory(tmp_path, confined=confined) as lab:
+            assert not await lab.runtime.working()
+            endpoint = await lab.start(command="sh -c 'sleep 1000 & sleep 1000'")
+            assert not await lab.runtime.working()
+            async with await lab.connect(endpoint) as connection:
+                assert await lab.runtime.working()
+                detached = "setsid nohup sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"
+                pid = str((await connection.run(detached, check=True)).stdout).strip()
+
+            async def lost() -> bool:
+                return not any(pod.is_entered for pod in lab.runtime._pods.values())  # type: ignore[attr-defined]
+
+            await until(lost)
+            assert await lab.runtime.working()
+            await lab.sh(endpoint, f"kill {pid}")
+
+            async def idle() -> bool:
+                return not await lab.runtime.working()
+
+            await until(idle)
+
+    run(test())
+
+
 def test_what_a_dead_launcher_left_is_ended_by_the_next_runtime(tmp_path: Path) -> None:
     async def test() -> None:
         async with laboratory(tmp_path, confined=True) as lab:

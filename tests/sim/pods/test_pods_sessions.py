@@ -22,6 +22,48 @@ def test_streams_and_exit_status_arrive(tmp_path: Path, confined: bool) -> None:
     run(test())
 
 
+class Told(asyncssh.SSHClientSession[bytes]):
+    """What a channel's end looks like from the client's side."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.received = 0
+
+    def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
+        self.received += len(data)
+
+    def eof_received(self) -> bool:
+        self.order.append(f"eof after {self.received}")
+        return True
+
+    def exit_status_received(self, status: int) -> None:
+        self.order.append(f"status {status}")
+
+    def exit_signal_received(self, signal: str, core_dumped: bool, msg: str, lang: str) -> None:
+        self.order.append(f"signal {signal}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.order.append("closed")
+
+
+@pytest.mark.parametrize("end", [("exit 3", "status 3"), ("kill -TERM $$", "signal TERM")])
+def test_a_channel_says_eof_before_it_is_closed(tmp_path: Path, confined: bool, end: tuple[str, str]) -> None:
+    """As OpenSSH does, also when data waits for the client's window: clients wait for both status and EOF."""
+
+    async def test() -> None:
+        async with entered(tmp_path, confined=confined) as connection:
+            command = f"head -c 3000000 /dev/zero; {end[0]}"
+            channel, told = await connection.create_session(Told, command, encoding=None)
+            channel.pause_reading()
+            await asyncio.sleep(0.2)
+            channel.resume_reading()
+            await channel.wait_closed()
+            assert sorted(told.order[:2]) == sorted(["eof after 3000000", end[1]])
+            assert told.order[2:] == ["closed"]
+
+    run(test())
+
+
 @pytest.mark.parametrize("stdin", ["open", "ended", "full"])
 def test_a_signal_ends_the_command_and_is_reported(tmp_path: Path, confined: bool, stdin: str) -> None:
     async def test() -> None:

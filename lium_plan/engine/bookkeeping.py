@@ -1,0 +1,58 @@
+"""What a plan changes in the state alone, before anything is sent: moves and imports.
+
+Owns the order that keeps every crash harmless: whatever names a moved address does so before the record moves, so that
+the next plan, which finds some moved and some not, sees the same thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from lium_plan.addresses import Address, parse
+from lium_plan.kinds.protocol import Verb
+from lium_plan.planning.moving import relinked
+from lium_plan.planning.observed import Found
+from lium_plan.planning.plan import Action
+from lium_plan.state.journal import JournaledLedger
+
+
+def is_bookkeeping(action: Action) -> bool:
+    """Whether an action is one of these; there may be another one at the same address, for later."""
+    return action.source is not None
+
+
+def keep_books(actions: Iterable[Action], found: Mapping[Address, Found], ledger: JournaledLedger) -> None:
+    """Carry these actions out. `found`: what the imports named, by address. Raises `Failure`."""
+    moves = {parse(str(action.source)): action.address for action in actions if action.verb is Verb.MOVE}
+    _move(moves, ledger)
+    for action in actions:
+        item = found.get(action.address) if action.verb is Verb.ADOPT else None
+        if item is not None and item.record is not None:
+            ledger.put(item.record)
+            ledger.reclaim(str(item.record.id))
+
+
+def _move(moves: Mapping[Address, Address], ledger: JournaledLedger) -> None:
+    if not moves:
+        return
+    for record in tuple(ledger.records().values()):
+        ledger.put(relinked(record, lambda address: moves.get(address, address)))
+    for source, target in moves.items():
+        completion = ledger.state.completions.get(str(source))
+        if completion is not None:
+            ledger.complete(target, completion)
+            ledger.uncomplete(source)
+    for source, target in _free_first(moves, frozenset(ledger.records())):
+        ledger.move(str(source), target)
+
+
+def _free_first(moves: Mapping[Address, Address], taken: frozenset[str]) -> Iterable[tuple[Address, Address]]:
+    """The moves of records, so that each goes onto an address that another one has left before."""
+    waiting = {source: target for source, target in moves.items() if str(source) in taken}
+    while waiting:
+        free = {source: target for source, target in waiting.items() if target not in waiting}
+        if not free:  # a circle of names, which `moved` entries can't make
+            raise ValueError(f"these would all go onto each other: {', '.join(map(str, waiting))}")
+        yield from free.items()
+        for source in free:
+            del waiting[source]

@@ -1,0 +1,62 @@
+"""Looking for what the manifest's `imports` name: a list call for each kind of it, and none when all are done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lium_plan.addresses import Address
+from lium_plan.kinds.desired import Desired, Import
+from lium_plan.kinds.holdings import Held, Holdings, load_holdings
+from lium_plan.kinds.protocol import Comparison, Observation, Presence, Record
+from lium_plan.kinds.registry import KINDS
+from lium_plan.lium.client import LiumClient
+from lium_plan.planning.importing import pending_imports
+from lium_plan.planning.moving import relocate
+from lium_plan.planning.observed import Found, Observed
+from lium_plan.state.model import State
+
+NOTHING = Found(None, Observation(Presence.ABSENT))
+
+
+async def with_found(client: LiumClient, desired: Desired, state: State, observed: Observed) -> Observed:
+    """What was observed, with what the imports that are not done yet name. Raises `LiumError`."""
+    if not desired.imports:
+        return observed
+    records = dict((relocate(desired.moved, state, observed).state or state).records)
+    waiting = pending_imports(desired.imports, records)
+    if not waiting:
+        return observed
+    kinds = [name for name in KINDS if any(entry.address.kind == name for entry in waiting)]
+    holdings = {name: load_holdings(name, client, str(observed.account_id)) for name in kinds}
+    lists = await asyncio.gather(*(holdings[name].everything() for name in kinds))
+    listed = {(held.kind, held.id): held for held in (held for found in lists for held in found)}
+    found: dict[Address, Found] = {}
+    # In the order in which they depend on each other: a pod's inputs name the template that is taken over with it.
+    for entry in sorted(waiting, key=lambda entry: kinds.index(entry.address.kind)):
+        held = listed.get((entry.address.kind, entry.id))
+        made = None if held is None else _found(entry, held, holdings, desired, state, observed, records)
+        found[entry.address] = made or NOTHING
+        if made is not None and made.record is not None:
+            records[made.record.key] = made.record
+    return replace(observed, imports=found)
+
+
+def _found(
+    entry: Import,
+    held: Held,
+    holdings: Mapping[str, Holdings],
+    desired: Desired,
+    state: State,
+    observed: Observed,
+    records: Mapping[str, Record],
+) -> Found | None:
+    resource = desired.resources.get(entry.address)
+    if resource is None:
+        return None
+    comparison = Comparison(
+        now=observed.at, salt=state.salt, resolve=lambda _reference: None, verbs={}, records=records
+    )
+    record = holdings[held.kind].record(held, resource, comparison)
+    return Found(record, held.observation, held.lineage_mark)

@@ -1,0 +1,170 @@
+"""`logs`: what a bootstrap or a task has written, and writes. Looks on; changes nothing, here or on the pod."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from lium_plan.addresses import Address
+from lium_plan.answers import LogEnd
+from lium_plan.diagnostics import ExitCode, Failure, error
+from lium_plan.kinds.logs import log_path
+from lium_plan.kinds.masking import Mask
+from lium_plan.kinds.protocol import Record
+from lium_plan.lium.errors import LiumError, NotFoundError
+from lium_plan.manifest.expand import expand
+from lium_plan.operations.connecting import connect
+from lium_plan.operations.reaching import one_record, pod_under
+from lium_plan.operations.states import load_state
+from lium_plan.operations.status import task_status
+from lium_plan.operations.validating import load_manifest
+from lium_plan.requests import Sources
+from lium_plan.settings import Settings
+from lium_plan.ssh.connector import SshConnector
+from lium_plan.ssh.coordinates import parse_connect_command
+from lium_plan.ssh.detached import follow_log, probe
+from lium_plan.ssh.errors import ConnectionLost, SshError
+from lium_plan.ssh.pins import PinStore
+from lium_plan.ssh.protocol import Session
+from lium_plan.state.model import State
+
+CONNECT_S = 60.0
+ASK_S = 30.0
+FOREVER_S = 30 * 24 * 3600.0
+LOOK_EVERY_S = 0.3
+CHUNK_BYTES = 1 << 16
+
+Out = Callable[[bytes], None]
+
+
+async def show_log(settings: Settings, address: str, *, follow: bool, out: Out, say: Callable[[str], None]) -> LogEnd:
+    """Pass the log to `out`; with `follow` until what writes it has ended. `say` is told what people should know.
+
+    Of a task that runs, the pod is asked; everything else is read here. Raises `Failure`.
+    """
+    state = load_state(settings)
+    record = one_record(state, address, ("bootstrap", "task"))
+    path = log_path(settings.state_dir / "logs" / settings.stack, record.address)
+    there = _is_there(path)
+    if record.kind == "task" and (record.status == "running" or not there):
+        return await _from_pod(settings, state, record, follow=follow, out=out, say=say)
+    if not there:
+        message = "there is no log of it (yet)"
+        raise Failure(ExitCode.ERROR, (error("no-log", message, address=str(record.address)),))
+    await _from_file(settings, record, path, follow=follow, out=out)
+    now = load_state(settings).record(record.address) or record
+    return LogEnd(now.status, _exit_code(now))
+
+
+def _is_there(path: Path) -> bool:
+    return path.is_file()
+
+
+# --- read here -----------------------------------------------------------------------------------------------
+
+
+async def _from_file(settings: Settings, record: Record, path: Path, *, follow: bool, out: Out) -> None:
+    """The masked log that an apply writes, from another process as a rule."""
+    looked = 0
+    with path.open("rb") as file:
+        while True:
+            running = follow and (looked % 4 != 0 or _is_running(settings, record.address))
+            while chunk := file.read(CHUNK_BYTES):
+                out(chunk)
+            if not running:
+                return
+            looked += 1
+            await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _is_running(settings: Settings, address: Address) -> bool:
+    record = load_state(settings).record(address)
+    return record is not None and record.status == "running"
+
+
+# --- read on the pod -----------------------------------------------------------------------------------------
+
+
+async def _from_pod(
+    settings: Settings, state: State, record: Record, *, follow: bool, out: Out, say: Callable[[str], None]
+) -> LogEnd:
+    pod = pod_under(state, record)
+    task_dir = str(record.attributes.get("task_dir") or "")
+    if not task_dir:
+        raise Failure(ExitCode.ERROR, (error("no-log", "it never started", address=str(record.address)),))
+    mask = _mask(settings, record.address, say)
+    offset = 0
+
+    def count(chunk: bytes) -> None:
+        nonlocal offset
+        offset += len(chunk)
+        out(mask.feed(chunk))
+
+    while True:
+        session = await _open(settings, pod)
+        try:
+            await follow_log(
+                session, task_dir, offset_bytes=offset, once=not follow, on_output=count, timeout_s=FOREVER_S
+            )
+            found = await probe(session, task_dir, timeout_s=ASK_S)
+            break
+        except ConnectionLost as lost:
+            if not follow:
+                raise _failure(record, lost) from lost
+            say(f"{lost}; connecting again")
+        except SshError as failure:
+            raise _failure(record, failure) from failure
+        finally:
+            await session.close()
+    out(mask.flush())
+    return LogEnd(task_status(found), found.exit_status)
+
+
+async def _open(settings: Settings, pod: Record) -> Session:
+    """Logs in where the pod is now; raises `Failure` when it is no more."""
+    written = str(pod.attributes.get("connect_command") or "")
+    try:
+        async with connect(settings) as connection:
+            row = await connection.client.pod(str(pod.id))
+            written = row.ssh_connect_cmd or written
+    except NotFoundError:
+        found = error("pod-gone", "the server doesn't know this pod any more", address=str(pod.address))
+        raise Failure(ExitCode.ERROR, (found,)) from None
+    except LiumError:
+        pass  # what was last seen may still do
+    key = pod.attributes.get("ssh_key")
+    try:
+        return await SshConnector().open(
+            parse_connect_command(written),
+            pin=PinStore(settings.state_dir / "known_hosts").pin(str(pod.id)),
+            key_path=Path(key) if isinstance(key, str) else settings.require_ssh_key(),
+            deadline_s=CONNECT_S,
+        )
+    except SshError as failure:
+        raise _failure(pod, failure) from failure
+
+
+def _failure(record: Record, failure: SshError) -> Failure:
+    return Failure(ExitCode.ERROR, (error("connection", str(failure), address=str(record.address)),))
+
+
+def _mask(settings: Settings, address: Address, say: Callable[[str], None]) -> Mask:
+    """What the pod keeps is as the program wrote it; the secrets to hide are known from the manifest alone."""
+    try:
+        resources = expand(load_manifest(settings, Sources()), stack=settings.stack).resources
+    except Failure:
+        say("the manifest here can't be read, so secrets in this output are not masked")
+        return Mask(())
+    spec = resources[address].spec if address in resources else None
+    if spec is None:
+        return Mask(())
+    contents = (file.content for file in spec.files if file.content is not None)
+    texts = (*spec.env.values(), *spec.also_secret, *contents)
+    whole = (text.reveal() for text in (*spec.env.values(), *spec.also_secret) if text.sensitive and text.known)
+    return Mask((*whole, *(secret for text in texts for secret in text.secrets())))
+
+
+def _exit_code(record: Record) -> int | None:
+    code = record.attributes.get("exit_code")
+    return code if isinstance(code, int) else None

@@ -1,0 +1,134 @@
+"""Pods that are taken away in the middle of work are an interruption, not a failure of the work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from lium_plan.addresses import Address
+from lium_plan.diagnostics import Failure
+from lium_plan.engine.apply import Applier
+from lium_plan.engine.events import ResultKind
+from lium_plan.engine.run import EngineRun
+from lium_plan.kinds.failures import pause
+from lium_plan.kinds.protocol import INTERRUPTION, Cancelled, Driver, Interrupted, Verb
+from lium_plan.planning.plan import Action
+from lium_plan.state.journal import JournaledLedger
+
+if TYPE_CHECKING:
+    from lium_plan.operations.planning import Planned
+    from lium_plan.operations.session import Session
+
+LOOK_AGAIN_S = 10.0
+"""Between two tries to replace a pod that was taken away: it may be on its way out, or there may be no capacity."""
+WORTH_ANOTHER_TRY = (INTERRUPTION, "no-capacity", "pod-failed")
+
+
+class Rescuer:
+    """Rents again what was taken away in the middle of work, where its fleet says so (`retry.on_events`).
+
+    What was confirmed covers it: the same address, at or under the ceiling that it was rented at, within every limit of
+    now. Everything else goes on meanwhile, and the interrupted action is then carried out on the new pod.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        ledger: JournaledLedger,
+        drivers: Mapping[str, Driver],
+        planned: Planned,
+        run: EngineRun,
+    ) -> None:
+        self._session = session
+        self._ledger = ledger
+        self._drivers = drivers
+        self._planned = planned
+        self._run = run
+        self._turns: dict[Address, asyncio.Lock] = {}
+        self._deadlines: dict[Address, float] = {}
+
+    async def rescue(self, action: Action, lost: Interrupted) -> bool:
+        """Whether another pod stands at the lost one's address, set up as far as `action` needs it."""
+        desired = self._planned.desired
+        resource = None if desired is None else desired.resources.get(lost.pod)
+        if resource is None or not resource.spec.interruption_retry_s:
+            return False
+        loop = asyncio.get_running_loop()
+        deadline = self._deadlines.setdefault(lost.pod, loop.time() + resource.spec.interruption_retry_s)
+        async with self._turns.setdefault(lost.pod, asyncio.Lock()):
+            self._run.phase(lost.pod, "taken away: looking for another")
+            while loop.time() < deadline:
+                if self._stands(action, lost):
+                    return True
+                if not await self._again(action, lost):
+                    return False
+                if not self._stands(action, lost):
+                    await pause(self._run, min(LOOK_AGAIN_S, max(deadline - loop.time(), 0)))
+            return self._stands(action, lost)
+
+    def _stands(self, action: Action, lost: Interrupted) -> bool:
+        """Two tasks of one pod are interrupted together: the second one finds what the first one had rented."""
+        pod = self._ledger.record(lost.pod)
+        if pod is None or pod.id == lost.pod_id or pod.status != "ready":
+            return False
+        setup = self._setup_of(lost.pod)
+        if setup is None or setup == action.address:
+            return True
+        record = self._ledger.record(setup)
+        return record is not None and record.status == "ready" and record.attributes.get("pod_id") == pod.id
+
+    def _setup_of(self, pod: Address) -> Address | None:
+        resources = self._planned.desired.resources if self._planned.desired is not None else {}
+        setup = Address.of(pod.head, pod.name, pod.member, "bootstrap")
+        return setup if setup in resources else None
+
+    async def _again(self, action: Action, lost: Interrupted) -> bool:
+        """One look, one plan, one try. False: it is no use to go on."""
+        self._run.market.release(lost.pod)
+        try:
+            fresh = await self._session.plan(self._ledger.state, request=replace(self._session.request, fill=True))
+        except Failure as failure:
+            self._session.outcome.diagnostics.extend(failure.diagnostics)
+            return False
+        if fresh.plan.refusal is not None:
+            self._session.outcome.diagnostics.extend(fresh.plan.diagnostics)
+            return False
+        if fresh.desired is None or lost.pod not in fresh.desired.resources:
+            return False  # the fleet makes up for it under another number; the next apply does
+        wanted = {lost.pod, self._setup_of(lost.pod)} - {action.address}
+        todo = tuple(self._within(item, lost) for item in fresh.plan.actions if self._is_due(item, wanted))
+        applier = Applier(
+            replace(fresh.plan, actions=todo),
+            fresh.desired,
+            self._run,
+            self._drivers,
+            emitter=self._session.emitter,
+            now=self._session.connection.client.server_time,
+        )
+        results = await applier.apply(parallelism=0, stop=self._session.interrupt.first)
+        if self._session.interrupted:
+            raise Cancelled
+        bad = [result for result in results if result.kind is not ResultKind.DONE]
+        self._session.outcome.results.extend(result for result in results if result.kind is ResultKind.DONE)
+        hopeless = [item for item in bad if item.cause is not None and item.cause.code not in WORTH_ANOTHER_TRY]
+        self._session.outcome.diagnostics.extend(item.cause for item in hopeless if item.cause is not None)
+        return not hopeless
+
+    def _is_due(self, item: Action, wanted: set[Address | None]) -> bool:
+        verbs = (Verb.CREATE, Verb.REPLACE, Verb.ADOPT, Verb.RUN)
+        return item.address in wanted and item.verb in verbs and item.deposed_id is None
+
+    def _within(self, item: Action, lost: Interrupted) -> Action:
+        """Never above what was confirmed for this address, whatever the market says now."""
+        record = self._ledger.record(lost.pod)
+        written = None if record is None else record.attributes.get("ceiling_per_hour_usd")
+        if item.address != lost.pod or written is None or item.verb not in (Verb.CREATE, Verb.REPLACE):
+            return item
+        ceiling = Decimal(str(written))
+        if item.ceiling_per_hour_usd is not None:
+            ceiling = min(ceiling, item.ceiling_per_hour_usd)
+        offer = item.offer if item.offer is not None and item.offer.price_per_hour_usd <= ceiling else None
+        return replace(item, offer=offer, ceiling_per_hour_usd=ceiling)

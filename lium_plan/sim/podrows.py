@@ -1,0 +1,72 @@
+"""Pods' rows as they go over the wire, kept from one list to the next.
+
+A row is made anew when something it is made of has changed: the pod, its template, node, key or volume, each a frozen
+row of its own, or the node's free ports. What moves with time alone is added to each list. Refuses to know what the
+fields mean: that is `render`'s.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from lium_plan.sim import market
+from lium_plan.sim.render import progress, settled_row
+from lium_plan.sim.rows import Json, Pod
+from lium_plan.sim.world import World
+
+_SPARE = 64
+"""How many rows of pods that are gone may lie around before somebody tidies up."""
+
+_NOTHING = {"estimated_ready_seconds": None, "eta_basis": None, "phase": None}
+
+
+class PodRows:
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[tuple[object, ...], bytes]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def listing(self, world: World, pods: Iterable[Pod]) -> bytes:
+        """The JSON array of the pods' rows."""
+        ports: dict[str, int] = {}
+        parts = [self._row(world, pod, ports) for pod in pods]
+        self._tidy(world)
+        return b"[" + b",".join(parts) + b"]"
+
+    def _row(self, world: World, pod: Pod, ports: dict[str, int]) -> bytes:
+        node = world.nodes[pod.node_id]
+        if node.id not in ports:
+            ports[node.id] = market.free_ports(world, node)
+        made_of = (
+            pod,
+            node,
+            ports[node.id],
+            world.templates[pod.template_id],
+            world.keys[pod.key_id],
+            None if pod.volume_id is None else world.volumes.get(pod.volume_id),
+        )
+        kept = self._kept.get(pod.id)
+        if kept is None or kept[0] != made_of:
+            kept = (made_of, _dumped(settled_row(world, pod))[:-1])
+            self._kept[pod.id] = kept
+        moving = progress(world, pod)
+        return kept[1] + (_STILL if moving == _NOTHING else b"," + _dumped(moving)[1:])
+
+    def _tidy(self, world: World) -> None:
+        if len(self._kept) > 2 * len(world.pods.where("alive", True)) + _SPARE:
+            for pod_id in [pod_id for pod_id in self._kept if _is_gone(world, pod_id)]:
+                del self._kept[pod_id]
+
+
+def _is_gone(world: World, pod_id: str) -> bool:
+    pod = world.pods.get(pod_id)
+    return pod is None or pod.deleted_at is not None
+
+
+def _dumped(row: dict[str, Json]) -> bytes:
+    return json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+_STILL = b"," + _dumped(dict(_NOTHING))[1:]

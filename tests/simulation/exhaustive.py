@@ -1,0 +1,196 @@
+"""A crash at every point of an apply and of a destroy of the quickstart's three pods, each followed by plain re-runs.
+
+    python -m tests.simulation.exhaustive [--command apply|destroy] [--point N] [--every N] [--jobs N]
+
+Without `--point` all points are tried (or every N-th); with it the one, with its history. Two points between which
+nothing that outlives a process changed (no byte on the disk, no request, no time) are the same crash: the first of them
+is run and all of them are counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from tests.support.world import Broken, Ran, World, run_world
+from tests.support.world_oracles import agrees, all_done, foreign_untouched, no_secrets
+from tests.support.world_process import Point, Version
+
+COMMANDS = ("apply", "destroy")
+SEED = 1
+MOST_REPAIRS = 1
+"""One plain re-run has to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """Points that are the same crash."""
+
+    command: str
+    first: Point
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one crash."""
+
+    command: str
+    then: str
+    point: Point | None
+    broken: tuple[str, ...]
+    log: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.command}, killed at {self.point}, then {self.then}:"]
+        lines += [f"  BROKEN {text}" for text in self.broken]
+        lines += [f"  {line}" for line in self.log]
+        number = self.point.number if self.point is not None else "?"
+        again = f"python -m tests.simulation.exhaustive --command {self.command} --then {self.then} --point {number}"
+        return "\n".join([*lines, f"  again: {again}"])
+
+
+def passed(command: str, *, seed: int = SEED) -> tuple[tuple[Point, Version], ...]:
+    """Every point of a run that nothing goes wrong in."""
+
+    async def story(world: World) -> tuple[tuple[Point, Version], ...]:
+        if command == "destroy":
+            await world.apply()
+        ran = await world.run(command, recording=True)
+        assert ran.code == 0, ran.words
+        assert not world.broken, world.broken
+        return ran.points
+
+    return run_world(seed, story)
+
+
+def classes(command: str, points: Iterable[tuple[Point, Version]]) -> list[Class]:
+    """Points by what the world is at them."""
+    found: dict[object, list[Point]] = defaultdict(list)
+    for point, version in points:
+        # A torn write, and a write that power loss takes back, leave something else behind than the point before.
+        apart = point.number if point.phase in ("torn", "unsynced") else None
+        found[(version, apart)].append(point)
+    return [Class(command, same[0], tuple(same)) for same in found.values()]
+
+
+def try_crash(command: str, number: int, *, then: str, seed: int = SEED) -> Outcome:
+    """Kill a run at one point, run `then` plainly, and judge what there is."""
+
+    async def story(world: World) -> Outcome:
+        if command == "destroy":
+            await world.apply()
+        killed = await world.run(command, crash_at=number)
+        await _mended(world, then)
+        return Outcome(command, then, killed.died_at, tuple(world.broken), tuple(world.log))
+
+    return run_world(seed, story)
+
+
+async def _mended(world: World, then: str) -> None:
+    """One plain re-run makes it right, the next one has nothing to do, and destroying leaves nothing."""
+    again = await world.run(then)
+    _judge(world, again)
+    if then == "apply":
+        before, sent = world.files(), world.changes()
+        second = await world.apply()
+        if second.code != 0 or world.changes() != sent or _durable(world.files()) != _durable(before):
+            world.broken.append(f"O4: the apply after it was not idle: {second.words}")
+        gone = await world.destroy()
+        _judge(world, gone)
+
+
+def _judge(world: World, ran: Ran) -> None:
+    if ran.code != 0:
+        world.broken.append(f"O4: {ran.words}")
+        return
+    checks = [lambda: agrees(world, ran), lambda: foreign_untouched(world), lambda: no_secrets(world)]
+    if ran.command == "apply":
+        checks.append(lambda: all_done(world))
+    for check in checks:
+        try:
+            check()
+        except Broken as problem:
+            world.broken.append(str(problem))
+
+
+def _durable(files: dict[str, bytes]) -> dict[str, bytes]:
+    """Without what every run leaves behind by itself."""
+    return {name: data for name, data in files.items() if not name.endswith(".lock")}
+
+
+# --- many of them ----------------------------------------------------------------------------------------------------
+
+
+def jobs_of(groups: Sequence[Class], *, every: int = 1) -> list[tuple[str, int, str]]:
+    """(command, point, then); a crashed apply is followed by another apply, and every third time by a destroy."""
+    jobs = []
+    for index, group in enumerate(groups):
+        if index % every == 0:
+            jobs.append((group.command, group.first.number, group.command))
+            if group.command == "apply" and index % (3 * every) == 0:
+                jobs.append((group.command, group.first.number, "destroy"))
+    return jobs
+
+
+def outcomes(jobs: Sequence[tuple[str, int, str]], *, processes: int) -> Iterator[Outcome]:
+    if processes <= 1:
+        yield from map(_one, jobs)
+        return
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_one, jobs, chunksize=4)
+
+
+def _one(job: tuple[str, int, str]) -> Outcome:
+    command, number, then = job
+    return try_crash(command, number, then=then)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.exhaustive")
+    parser.add_argument("--command", choices=COMMANDS)
+    parser.add_argument("--then", choices=COMMANDS)
+    parser.add_argument("--point", type=int)
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1)
+    chosen = parser.parse_args(arguments)
+    if chosen.point is not None:
+        command = chosen.command or "apply"
+        outcome = try_crash(command, chosen.point, then=chosen.then or command)
+        print(outcome)
+        return 1 if outcome.broken else 0
+    groups: list[Class] = []
+    points: list[Point] = []
+    for command in (chosen.command,) if chosen.command else COMMANDS:
+        found = passed(command)
+        points += [point for point, _ in found]
+        groups += classes(command, found)
+    jobs = jobs_of(groups, every=chosen.every)
+    bad = 0
+    for number, outcome in enumerate(outcomes(jobs, processes=chosen.jobs), 1):
+        if outcome.broken:
+            bad += 1
+            print(outcome, flush=True)
+        if number % 50 == 0:
+            print(f"… {number} of {len(jobs)} crashes, {bad} bad", flush=True)
+    print(summary(points, groups, jobs))
+    print(f"{bad} of {len(jobs)} crashes were not mended by one plain re-run")
+    return 1 if bad else 0
+
+
+def summary(points: Sequence[Point], groups: Sequence[Class], jobs: Sequence[object]) -> str:
+    sites = {point.site for point in points}
+    pairs = {(point.site, point.phase) for point in points}
+    return (
+        f"{len(points)} points at {len(sites)} sites, {len(pairs)} distinct (site, phase) pairs; "
+        f"{len(groups)} different crashes; {len(jobs)} runs"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
