@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 NAME = r"[a-z][a-z0-9-]{0,31}"
@@ -40,16 +40,15 @@ class Address:
     """
 
     sort_key: tuple[str, str, int, int, str, str]
-    head: str
-    name: str
-    member: str | None = None
-    part: str | None = None
+    head: str = field(compare=False)
+    name: str = field(compare=False)
+    member: str | None = field(default=None, compare=False)
+    part: str | None = field(default=None, compare=False)
+    text: str = field(default="", compare=False, repr=False)
 
-    @classmethod
-    def of(cls, head: str, name: str, member: str | None = None, part: str | None = None) -> Address:
-        number = int(member) if member is not None and member.isdigit() else -1
-        rank = -1 if member is None else (0 if number >= 0 else 1)
-        return cls((head, name, rank, number, member or "", part or ""), head, name, member, part)
+    @staticmethod
+    def of(head: str, name: str, member: str | None = None, part: str | None = None) -> Address:
+        return _address(head, name, member, part)
 
     @property
     def kind(self) -> str:
@@ -61,9 +60,21 @@ class Address:
         """The pod that a bootstrap runs on; None for other kinds (a task's pod is in its spec)."""
         return Address.of(self.head, self.name, self.member) if self.part else None
 
+    def __hash__(self) -> int:
+        return hash(self.text)
+
     def __str__(self) -> str:
-        member = "" if self.member is None else f"[{self.member}]"
-        return f"{self.head}.{self.name}{member}" + (f".{self.part}" if self.part else "")
+        return self.text
+
+
+@lru_cache(maxsize=65536)
+def _address(head: str, name: str, member: str | None, part: str | None) -> Address:
+    """One object for one address, as long as it is used: tables of addresses find it without comparing."""
+    number = int(member) if member is not None and member.isdigit() else -1
+    rank = -1 if member is None else (0 if number >= 0 else 1)
+    key = (head, name, rank, number, member or "", part or "")
+    text = f"{head}.{name}" + ("" if member is None else f"[{member}]") + (f".{part}" if part else "")
+    return Address(key, head, name, member, part, text)
 
 
 @lru_cache(maxsize=65536)

@@ -47,7 +47,7 @@ def command(
             )
         )
     else:
-        found = session.run(lambda interrupt: operations.orphans(settings))
+        found = session.run(lambda interrupt: operations.list_orphans(settings))
     if as_json:
         session.printer.json(orphans_json(found))
     else:

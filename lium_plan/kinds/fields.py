@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import (
@@ -47,6 +48,8 @@ __all__ = ["Range", "Text"]
 Schema = dict[str, Any]
 EXPRESSION: Schema = {"type": "string", "pattern": r"\$\{\{[\s\S]*\}\}"}
 """What the schema allows in every typed field besides its own type."""
+REMEMBERED = 256
+"""Texts of which each type of field remembers the meaning."""
 _SCALAR = ["string", "number", "boolean"]
 
 
@@ -67,9 +70,12 @@ class Reading:
 
 
 def _telling(read: Callable[[object], object]) -> Callable[[object], object]:
+    # What is written is written many times over in a big manifest, and what is read is immutable.
+    read_text = lru_cache(maxsize=REMEMBERED)(read)
+
     def validate(value: object) -> object:
         try:
-            return read(value)
+            return read_text(value) if type(value) is str else read(value)
         except Fault as fault:
             raise PydanticCustomError("bad-value", "{message}", {"message": str(fault)}) from None
 

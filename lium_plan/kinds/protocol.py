@@ -340,6 +340,10 @@ class Market(Protocol):
         """Whether a price read at most 60 s ago still lets this rent be sent (again); not when it is off the market."""
         ...
 
+    def allows_now(self, claim: Claim) -> bool:
+        """As `still_allowed`, by what is known already; False also when that is older than 60 s."""
+        ...
+
     def rented(self, address: Address, price_per_hour_usd: Decimal) -> None:
         """The claim became a pod at this price."""
         ...

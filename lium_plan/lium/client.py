@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import random as random_module
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -238,6 +238,19 @@ class LiumClient:
         if statement.pod_id != pod_id:
             raise malformed(call, "it is another pod's statement")
         return statement
+
+    async def statements(self, since: date) -> tuple[Statement, ...]:
+        """The bills of all pods of the account from a day on, those that are gone too (contract §2.14)."""
+        call = read("billing/statement", params=(("start_day", since.isoformat()),))
+        body = await self._caller.json(call)
+        rows = as_mapping(body).get("pods")
+        if not isinstance(rows, list):
+            raise malformed(call, "it has no list of pods")
+        try:
+            return tuple(Statement.from_row(row) for row in rows)
+        except RowError as error:
+            why = str(error)
+        raise malformed(call, why)
 
     # Templates
 

@@ -341,6 +341,7 @@ class Statement:
     removed_at: datetime | None = None
     total_usd: Decimal | None = None
     billed_s: Decimal | None = None
+    pod_name: str = ""
 
     @classmethod
     def from_row(cls, value: object) -> Statement:
@@ -351,6 +352,7 @@ class Statement:
             removed_at=as_time(row.get("removed_at")),
             total_usd=as_decimal(row.get("total")),
             billed_s=as_decimal(row.get("billed_seconds")),
+            pod_name=as_text(row.get("pod_name")) or "",
         )
 
 

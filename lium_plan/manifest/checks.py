@@ -151,7 +151,7 @@ def _check_moves(findings: Findings) -> None:
     manifest = findings.manifest
     for index, block in enumerate(manifest.imports):
         _check_declared(findings, ("imports", index, "to"), block.to)
-    steps = {moved.from_: moved.to for moved in manifest.moved}
+    steps = {moved.from_: moved.to for moved in reversed(manifest.moved)}  # of two, the first counts
     taken: dict[str, str] = {}
     for index, moved in enumerate(manifest.moved):
         path = ("moved", index)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lium_plan.operations.following import show_log
     from lium_plan.operations.importing import import_one
     from lium_plan.operations.market import list_offers
-    from lium_plan.operations.orphans import delete_orphans, orphans
+    from lium_plan.operations.orphans import delete_orphans, list_orphans
     from lium_plan.operations.planning import make_plan
     from lium_plan.operations.reaching import place_now, places
     from lium_plan.operations.recovering import recover as recover_state
@@ -44,7 +44,7 @@ _HOMES = {
     "load_plan": "saved",
     "load_state": "states",
     "make_plan": "planning",
-    "orphans": "orphans",
+    "list_orphans": "orphans",
     "place_now": "reaching",
     "places": "reaching",
     "outputs": "states",
@@ -77,12 +77,12 @@ __all__ = [
     "extend",
     "import_one",
     "list_offers",
+    "list_orphans",
     "load_plan",
     "load_state",
     "lock_state",
     "make_plan",
     "move_in_state",
-    "orphans",
     "outputs",
     "place_now",
     "places",
@@ -103,4 +103,7 @@ def __getattr__(name: str) -> Any:
     home, _, function = _NAMES.get(name, f"{_HOMES.get(name, '')}.{name}").rpartition(".")
     if not home:
         raise AttributeError(name)
-    return getattr(import_module(f"lium_plan.operations.{home}"), function)
+    found = getattr(import_module(f"lium_plan.operations.{home}"), function)
+    # Importing a module makes it an attribute of this one; a function of the same name (`status`) comes first here.
+    globals()[name] = found
+    return found

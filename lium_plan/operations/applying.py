@@ -108,21 +108,18 @@ async def _run(
         raise Failure(plan.refusal, plan.diagnostics)
     if not approved:
         return report(session, state, ExitCode.ERROR)
-    session.outcome.diagnostics.extend(plan.diagnostics)
-    if needs_a_human(plan):
-        session.outcome.codes.add(ExitCode.UNKNOWN_OUTCOME)
-    if not plan.complete and not session.request.targets and not session.request.excludes:
-        session.outcome.codes.add(ExitCode.PARTIAL)
     ledger = _open_ledger(session, store, state, born=born)
     drivers = open_drivers(session.settings, session.connection, state)
     try:
-        if plan.actions or plan.open:
+        if plan.actions or plan.open or state.watched:
             ledger.bind(planned.observed.account_id, planned.observed.workspace_id)
             if session.request.rename_project and session.manifest is not None:
                 ledger.rename(session.manifest.project)
             await _do(session, ledger, drivers, planned)
-        elif born:
-            _keep_outputs(session, ledger, {name: value.value for name, value in plan.outputs.items()})
+        else:
+            _judge(session, plan)
+            if born:
+                _keep_outputs(session, ledger, {name: value.value for name, value in plan.outputs.items()})
         if session.request.destroying and not session.interrupted:
             await prove(session, ledger.state, drivers)
     finally:
@@ -145,6 +142,8 @@ async def _do(session: Session, ledger: JournaledLedger, drivers: Mapping[str, D
     current: Planned | None = planned
     if ledger.state.open or ledger.state.watched:
         current = await settle(session, ledger, drivers, planned)
+    # What was found open may be what the reviewed plan had no offer for: the plan that is carried out counts.
+    _judge(session, (current or planned).plan)
     if current is None:
         return
     run = session.open_run(ledger, drivers, current)
@@ -157,6 +156,15 @@ async def _do(session: Session, ledger: JournaledLedger, drivers: Mapping[str, D
         _keep_outputs(session, ledger, values)
     elif not session.request.targets:
         _keep_outputs(session, ledger, {})
+
+
+def _judge(session: Session, plan: Plan) -> None:
+    """What a plan says about itself goes into how the run ends."""
+    session.outcome.diagnostics.extend(plan.diagnostics)
+    if needs_a_human(plan):
+        session.outcome.codes.add(ExitCode.UNKNOWN_OUTCOME)
+    if not plan.complete and not session.request.targets and not session.request.excludes:
+        session.outcome.codes.add(ExitCode.PARTIAL)
 
 
 def _keep_outputs(session: Session, ledger: JournaledLedger, values: dict[str, Json]) -> None:

@@ -4,29 +4,43 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from lium_plan.kinds.pod.offers import Feed, enrich, expand_feed
+from lium_plan.kinds.pod.feed import enrich, expand_feed
+from lium_plan.kinds.pod.offers import Feed
 from lium_plan.kinds.pod.spec import DEAD_STATUSES
 from lium_plan.kinds.protocol import Driver, Marked, Observation, Presence, Record, Survey
 from lium_plan.kinds.registry import KINDS
 from lium_plan.lium.client import LiumClient
-from lium_plan.lium.errors import LiumError
+from lium_plan.lium.errors import LiumError, NotFoundError, PermissionError_
 from lium_plan.lium.windows import KNOWN_WINDOWS, Family
-from lium_plan.marks import lineage_mark, scope_mark
+from lium_plan.marks import lineage_mark, parse_pod_name, scope_mark
 from lium_plan.planning.observed import Observed, Pace
 from lium_plan.state.model import State
 
+STATEMENT_REACHES_BACK = timedelta(days=730)
+"""What a stack has spent before that is not counted against `max_total_cost`."""
 NOT_BILLED = ("DELETING", *DEAD_STATUSES)
 
 
 async def observe(
-    client: LiumClient, drivers: Mapping[str, Driver], state: State, *, server: str, refresh: bool, market: bool
+    client: LiumClient,
+    drivers: Mapping[str, Driver],
+    state: State,
+    *,
+    server: str,
+    refresh: bool,
+    market: bool,
+    spending: bool = False,
 ) -> Observed:
-    """Raises `LiumError` when any list fails: what was not seen is never read as absent."""
-    me, surveys, feed = await asyncio.gather(
-        client.me(), _surveys(drivers, state, refresh=refresh), load_feed(client) if market else _no_feed()
+    """`spending`: also what the stack has cost so far. Raises `LiumError` when any list fails: what was not seen is
+    never read as absent."""
+    me, surveys, feed, spent = await asyncio.gather(
+        client.me(),
+        _surveys(drivers, state, refresh=refresh),
+        load_feed(client) if market else _nothing(),
+        _spent(client, state) if spending else _nothing(),
     )
     observations = {key: seen for survey in surveys.values() for key, seen in survey.observations.items()}
     others = _others(state, surveys)
@@ -40,6 +54,7 @@ async def observe(
         others=others,
         feed=feed,
         open_pods_price_usd=_open_price(observations, others),
+        spent_usd=spent,
         paces={"template": _paces(Family.TEMPLATE_CREATE)},
         refreshed=refresh,
     )
@@ -90,8 +105,28 @@ def _paces(family: Family) -> tuple[Pace, ...]:
     return tuple(Pace(window.count, window.period_s) for window in KNOWN_WINDOWS.get(family, ()))
 
 
-async def _no_feed() -> None:
+async def _nothing() -> None:
     return None
+
+
+async def _spent(client: LiumClient, state: State) -> Decimal | None:
+    """What all pods that this state ever had have cost, by one statement: their names carry its mark.
+
+    None: the server does not tell.
+    """
+    own = lineage_mark(state.lineage)
+    held = {record.id for record in state.records.values()}
+    try:
+        bills = await client.statements((client.server_time() - STATEMENT_REACHES_BACK).date())
+    except (NotFoundError, PermissionError_):
+        return None
+    ours = (bill for bill in bills if bill.pod_id in held or _lineage_of(bill.pod_name) == own)
+    return sum((bill.total_usd or Decimal(0) for bill in ours), Decimal(0))
+
+
+def _lineage_of(pod_name: str) -> str | None:
+    marks = parse_pod_name(pod_name)
+    return marks.lineage if marks is not None else None
 
 
 async def load_feed(client: LiumClient) -> Feed:

@@ -74,7 +74,7 @@ def load_known(settings: Settings, outside: Outside = REAL) -> Known:
 # --- looking -------------------------------------------------------------------------------------------------
 
 
-async def orphans(settings: Settings, *, outside: Outside = REAL) -> Orphans:
+async def list_orphans(settings: Settings, *, outside: Outside = REAL) -> Orphans:
     """Raises `Failure` without a key, when a list fails, a state can't be read, or all belong to another account."""
     load_known(settings, outside)  # what can't be read is said before anything is asked
     async with connect(settings, outside=outside) as connection:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lium_plan.kinds.desired import Desired
 from lium_plan.manifest.expand import expand, outline
 from lium_plan.manifest.model import Manifest
+from lium_plan.manifest.source import collection_paused
 from lium_plan.operations.adopting import with_found
 from lium_plan.operations.connecting import Connection, api_failures, connect, open_drivers
 from lium_plan.operations.observing import observe
@@ -33,11 +34,12 @@ class Planned:
 
 async def make_plan(settings: Settings, request: PlanRequest, *, outside: Outside = REAL) -> Plan:
     """What `apply` would do now. Raises `Failure` when that can't be known."""
-    manifest = None if request.destroying else load_manifest(settings, request.sources)
-    state = outside.open_store(settings).load().state
-    async with connect(settings, outside=outside) as connection:
-        known = state if state is not None else unborn_state(settings, manifest, outside)
-        planned = await look_and_plan(settings, connection, manifest, known, request, born=state is not None)
+    with collection_paused():
+        manifest = None if request.destroying else load_manifest(settings, request.sources)
+        state = outside.open_store(settings).load().state
+        async with connect(settings, outside=outside) as connection:
+            known = state if state is not None else unborn_state(settings, manifest, outside)
+            planned = await look_and_plan(settings, connection, manifest, known, request, born=state is not None)
     return planned.plan
 
 
@@ -57,6 +59,19 @@ async def look_and_plan(
     born: bool,
 ) -> Planned:
     """Observe, expand and plan. `born` False: the state exists only here so far. Raises `Failure`."""
+    with collection_paused():
+        return await _look_and_plan(settings, connection, manifest, state, request, born=born)
+
+
+async def _look_and_plan(
+    settings: Settings,
+    connection: Connection,
+    manifest: Manifest | None,
+    state: State,
+    request: PlanRequest,
+    *,
+    born: bool,
+) -> Planned:
     drivers = open_drivers(settings, connection, state)
     with api_failures("look at the account"):
         observed = await observe(
@@ -66,6 +81,7 @@ async def look_and_plan(
             server=settings.base_url,
             refresh=request.refresh,
             market=manifest is not None and not request.refresh_only,
+            spending=manifest is not None and manifest.policy.max_total_cost is not None,
         )
     known = state if born else None
     desired = (

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from decimal import Decimal
 
+from lium_plan.addresses import Address
 from lium_plan.diagnostics import Diagnostic, ExitCode
 from lium_plan.engine.apply import Applier
 from lium_plan.engine.emitter import Emitter
 from lium_plan.engine.events import ActionResult, Proof, ResultKind
-from lium_plan.engine.market import Desk, Limits
+from lium_plan.engine.market import Desk, Holding, Limits
 from lium_plan.engine.run import EngineRun
 from lium_plan.interrupts import Interrupt
 from lium_plan.kinds.protocol import Driver, Verb
@@ -23,7 +25,7 @@ from lium_plan.operations.observing import load_feed
 from lium_plan.operations.planning import Planned, look_and_plan
 from lium_plan.planning.placement import Need
 from lium_plan.planning.plan import Action
-from lium_plan.planning.rents import placement_of
+from lium_plan.planning.rents import bills, node_of, placement_of, ttl_s
 from lium_plan.requests import ApplyRequest, PlanRequest
 from lium_plan.settings import Settings
 from lium_plan.state.journal import JournaledLedger
@@ -89,28 +91,30 @@ class Session:
 
     def _desk(self, ledger: JournaledLedger, planned: Planned) -> Desk:
         resources = planned.desired.resources if planned.desired is not None else {}
-        needs, offers = {}, {}
+        needs, offers, ceilings = {}, {}, {}
         for action in planned.plan.actions:
             resource = resources.get(action.address)
             requirement = kind(resource.kind).requirement(resource.spec) if resource is not None else None
             if resource is None or requirement is None or action.verb not in (Verb.CREATE, Verb.REPLACE):
                 continue
-            needs[action.address] = Need(action.address, requirement, action.address.name, placement_of(resource))
+            ttl = ttl_s(resource)
+            until = planned.observed.at + timedelta(seconds=ttl) if ttl is not None else None
+            needs[action.address] = Need(
+                action.address, requirement, action.address.name, placement_of(resource), until
+            )
             if action.offer is not None:
                 offers[action.address] = action.offer
-        paid = [record for record in ledger.records().values() if kind(record.kind).price_per_hour_usd(record)]
+            if action.ceiling_per_hour_usd is not None:
+                ceilings[action.address] = action.ceiling_per_hour_usd
+        seen, now = planned.observed.observations, planned.observed.at
+        ended = {record.id for key, record in ledger.records().items() if not bills(record, seen.get(key), now)}
         return Desk(
             lambda: load_feed(self.connection.client),
             needs=needs,
             planned=offers,
-            running={
-                record.address: kind(record.kind).price_per_hour_usd(record)
-                for record in paid
-                if not record.deposed and record.address not in needs
-            },
-            beside_usd=sum(
-                (kind(record.kind).price_per_hour_usd(record) for record in paid if record.deposed), Decimal(0)
-            ),
+            ceilings=ceilings,
+            holdings=lambda: _holdings(ledger, ended),
+            open_rents=lambda: _open_rents(ledger),
             limits=Limits(planned.plan.cost.ceiling_per_hour_usd, self.options.strict_offers),
         )
 
@@ -142,6 +146,20 @@ class Session:
         if any(result.kind is ResultKind.UNKNOWN for result in results):
             self.outcome.codes.add(ExitCode.UNKNOWN_OUTCOME)
         return results
+
+
+def _holdings(ledger: JournaledLedger, ended: Collection[str | None]) -> Iterator[Holding]:
+    """What is billed by the hour; without what was seen to bill no more before the run."""
+    for record in ledger.records().values():
+        price = kind(record.kind).price_per_hour_usd(record)
+        if price and record.id not in ended:
+            yield Holding(record.address, price, node_of(record), record.deposed)
+
+
+def _open_rents(ledger: JournaledLedger) -> Mapping[Address, Decimal]:
+    """The ceilings of rents without an outcome."""
+    written = {effect.address: effect.data.get("ceiling_per_hour_usd") for effect in ledger.state.open.values()}
+    return {address: Decimal(str(ceiling)) for address, ceiling in written.items() if ceiling is not None}
 
 
 def only(planned: Planned, actions: tuple[Action, ...]) -> Planned:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+from lium_plan.addresses import Address
 from lium_plan.diagnostics import Diagnostic, ExitCode, error
 from lium_plan.engine.recover import recover
 from lium_plan.kinds.protocol import Driver, Json, Record, Verb
@@ -12,7 +13,8 @@ from lium_plan.lium.errors import LiumError
 from lium_plan.marks import lineage_mark, scope_mark
 from lium_plan.operations.connecting import api_diagnostic
 from lium_plan.operations.planning import Planned
-from lium_plan.operations.session import Session, until_interrupted
+from lium_plan.operations.session import Session, only, until_interrupted
+from lium_plan.planning.order import Graph
 from lium_plan.planning.plan import Plan
 from lium_plan.state.journal import JournaledLedger
 
@@ -47,7 +49,21 @@ async def settle(
         outcome.diagnostics.append(beyond)
         outcome.codes.add(ExitCode.PARTIAL)
         return None
-    return again
+    return _without_unknown(again, {effect.address for effect in ledger.state.open.values()})
+
+
+def _without_unknown(planned: Planned, unknown: Collection[Address]) -> Planned:
+    """Nothing is made, nor anything that needs it, where nobody can say whether it was made already."""
+    making = [action for action in planned.plan.actions if action.verb not in (Verb.DESTROY, Verb.FORGET)]
+    graph = Graph([action.address for action in making], {action.address: action.depends_on for action in making})
+    unsure = [address for address in graph.order if address in unknown]
+    left_out = {*unsure, *graph.all_after(unsure)}
+    kept = (
+        action
+        for action in planned.plan.actions
+        if action.verb in (Verb.DESTROY, Verb.FORGET) or action.address not in left_out
+    )
+    return only(planned, tuple(kept))
 
 
 async def _take_late_pods(ledger: JournaledLedger, drivers: Mapping[str, Driver]) -> None:

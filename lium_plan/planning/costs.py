@@ -12,7 +12,7 @@ from lium_plan.kinds.protocol import Record, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.decisions import Decision
 from lium_plan.planning.placement import Placed
-from lium_plan.planning.rents import bills, due_at, removal_at, ttl_s
+from lium_plan.planning.rents import bills, created_at, due_at, removal_at, ttl_s
 from lium_plan.planning.situation import Situation
 
 SETTING_TTL = frozenset({Verb.UPDATE, Verb.REBOOT, Verb.ADOPT, Verb.RUN})
@@ -42,6 +42,8 @@ class Bill:
     overlap_per_hour_usd: Decimal
     """What runs beside its successor for a while: the old halves of create-first replacements."""
     at: datetime
+    spent_usd: Decimal = ZERO
+    """What the stack has cost so far: by the server's statements, else what its living pods have cost by their age."""
 
     @property
     def after_per_hour_usd(self) -> Decimal:
@@ -86,7 +88,18 @@ def bill(situation: Situation, kept: Sequence[Decision], placed: Mapping[Address
     lines.extend(_new_lines(situation, kept, placed))
     halves = (decision.record for decision in kept if decision.second_half)
     overlap = sum((_price(situation, record) for record in halves if record is not None), ZERO)
-    return Bill(before, tuple(lines), overlap, situation.now)
+    return Bill(before, tuple(lines), overlap, situation.now, _spent(situation, running))
+
+
+def _spent(situation: Situation, running: Sequence[tuple[Record, Decimal]]) -> Decimal:
+    if situation.observed.spent_usd is not None:
+        return situation.observed.spent_usd
+    total = ZERO
+    for record, price in running:
+        since = created_at(record)
+        if since is not None:
+            total += price * Decimal(str(max((situation.now - since).total_seconds(), 0))) / HOUR_S
+    return total.quantize(CENT)
 
 
 def _running_price(situation: Situation, record: Record) -> Decimal:

@@ -102,7 +102,7 @@ def wanted(requirement: Requirement, constraint: str) -> str:
         "disk": lambda: _size(requirement.disk),
         "regions": lambda: ",".join(requirement.regions),
         "spot_policy": lambda: _policy(requirement),
-        "max_price": lambda: f"{requirement.max_price_usd:f}",
+        "max_price": lambda: "" if requirement.max_price_usd is None else f"{requirement.max_price_usd.normalize():f}",
         "min_download": lambda: f"{requirement.min_download_mbps:f}Mbps",
         "min_cuda": lambda: f"{requirement.min_cuda:f}",
     }

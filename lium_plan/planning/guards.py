@@ -101,7 +101,7 @@ def guard_total_cost(guarded: Guarded) -> Iterator[Diagnostic]:
     limit = guarded.situation.policy.max_total_cost_usd
     if limit is None or not guarded.renting:
         return
-    spent = guarded.situation.observed.spent_usd or Decimal(0)
+    spent = guarded.bill.spent_usd
     coming = guarded.bill.until_ttl_usd
     if coming is None:
         names = ", ".join(str(address) for address in guarded.bill.endless[:SHOWN])

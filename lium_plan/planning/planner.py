@@ -70,6 +70,7 @@ def make_plan(
     costs = bill(given, selection.kept, placed)
     diagnostics.extend(_without_ttl(given, costs))
     diagnostics.extend(_between_bounds(given))
+    diagnostics.extend(_spent_unknown(given, costs))
     guarded = Guarded(given, selection.kept, costs, project, stack)
     unsafe = (*start.refusals, *refusals(guarded, (*GUARDS, guard_renames)))
     diagnostics.extend(unsafe)
@@ -250,6 +251,15 @@ def _without_ttl(given: Situation, costs: Bill) -> Iterator[Diagnostic]:
             "it has no time to live: it costs money until somebody destroys it",
             address=str(address),
             hint="write `ttl: 6h` into its fleet, and the server ends it even if this machine can't",
+        )
+
+
+def _spent_unknown(given: Situation, costs: Bill) -> Iterator[Diagnostic]:
+    if given.policy.max_total_cost_usd is not None and given.observed.spent_usd is None and costs.rents:
+        yield warning(
+            "spent-unknown",
+            f"the server gives no statement of the account, so ${costs.spent_usd:,.2f} of the pods that run now are "
+            "all that counts as spent against `max_total_cost`",
         )
 
 

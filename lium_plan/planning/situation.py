@@ -53,6 +53,8 @@ class Situation:
     """Living records by remote id, hosted ones left out."""
     released: Mapping[str, str] = field(default_factory=dict)
     """Keys of records that `removed` gives up, with the key of the one that this is for."""
+    _fresh: dict[str, Record] = field(default_factory=dict)
+    """What `refreshed` has answered."""
 
     @property
     def policy(self) -> Policy:
@@ -71,10 +73,15 @@ class Situation:
 
     def refreshed(self, record: Record) -> Record:
         """The record with the values that the API showed just now."""
-        seen = self.observed.of(record)
-        if seen is None or all(record.attributes.get(name) == value for name, value in seen.attributes.items()):
-            return record
-        return replace(record, attributes={**record.attributes, **seen.attributes})
+        known = self._fresh.get(record.key)
+        if known is None:
+            seen = self.observed.of(record)
+            same = seen is None or seen.attributes.items() <= record.attributes.items()
+            known = (
+                record if same or seen is None else replace(record, attributes={**record.attributes, **seen.attributes})
+            )
+            self._fresh[record.key] = known
+        return known
 
     def host_record(self, record: Record) -> Record | None:
         """The pod that a hosted record ran on, while it is in state."""

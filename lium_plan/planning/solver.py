@@ -29,9 +29,10 @@ CLOSE = 1e-6
 """Figures that are closer than this are the same; prices are multiples of ten times as much."""
 NEAR = 0.001
 """What is not `exact` may end so near the bound, as a part of the cost."""
-EFFORT, STANDING_EFFORT, PACKS_EFFORT = 50_000, 200_000, 10_000
-"""How long a search goes on: its nodes times the columns that it goes through. Few cases need more than a part."""
-LEAST_NODES = 20
+STANDING_EFFORT, PACKS_EFFORT, COST_EFFORT, TIES_EFFORT = 200_000, 6_000, 10_000, 3_000
+"""How long a search goes on: its nodes times the columns that it goes through. Only packing large fleets needs all."""
+FEW_COLUMNS = 300
+"""Up to so many the solver's thorough ways pay even where only counts are at stake."""
 BRIEFLY = {"mip_pool_soft_limit": 100, "mip_lp_age_limit": 2, "mip_allow_restart": False}
 """Few cuts: they cost more than they help where what is left is small."""
 STANDING_WEIGHT, PACK_WEIGHT = 1000.0, 10.0
@@ -74,10 +75,10 @@ def solve(
     elif not everybody:
         model.attempt()
     model.keep(model.packs_goal())
-    bound = model.pursue(model.cost_goal(), effort=EFFORT if exact else 0)
+    bound = model.pursue(model.cost_goal(), effort=COST_EFFORT if exact else 0)
     if exact:
         model.keep(model.cost_goal())
-        model.pursue(model.rank_goal(ranks), effort=EFFORT)
+        model.pursue(model.rank_goal(ranks), effort=TIES_EFFORT if len(model.seats) <= FEW_COLUMNS else 0)
     found = model.seating()
     better = score(parties, room, found) <= score(parties, room, start)
     return Solved(found if better else start, bound)
@@ -296,6 +297,7 @@ class _Search:
         self._start = start
         self._effort = effort
         """0: it may end when it is near the bound."""
+        self._thorough = effort > 0 and (goal.unit < 1.0 or len(upper) <= FEW_COLUMNS)
 
     def best(self) -> tuple[list[float], float]:
         """The best values found, and a bound that no values beat."""
@@ -347,7 +349,7 @@ class _Search:
                 upper[column] = 0.0
             elif -dual > gap + CLOSE and loose[column] >= upper[column] - CLOSE:
                 lower[column] = upper[column]
-        found = self._run(upper, lower, nodes=max(LEAST_NODES, self._effort // len(upper)), target=least, start=best)
+        found = self._run(upper, lower, nodes=max(1, self._effort // len(upper)), target=least, start=best)
         if found is None:
             return best, least
         best = self._better(best, _whole(found))
@@ -373,7 +375,7 @@ class _Search:
                 "mip_rel_gap": 0.0,
                 "mip_abs_gap": max(slack, self._goal.unit / 10),
                 "objective_target": target + self._goal.unit / 10,
-                **({} if self._effort else BRIEFLY),
+                **({} if self._thorough else BRIEFLY),
             }
         for name, value in options.items():
             solver.setOptionValue(name, value)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ipaddress
 import json
 from functools import cache
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lium_plan.sim.api import account, backups, catalogue, envelope, objects, pods, rent, workspaces
+from lium_plan.sim.api.schemas import REFUSALS
 from lium_plan.sim.control import routes as control
 from lium_plan.sim.simulator import Simulator
 from lium_plan.sim.wire import Wire
@@ -76,9 +78,43 @@ async def _plain(send: Send, status: int, body: dict[str, str]) -> None:
     await send({"type": "http.response.body", "body": raw})
 
 
+_PUBLIC = frozenset(
+    {
+        "/version",
+        "/public/v1/nodes",
+        "/executors/count",
+        "/executors/total-count",
+        "/machines",
+        "/machines/capacity",
+        "/keys/scopes",
+        "/users/login",
+    }
+)
+"""Routes that look at no key; those in `_OPTIONAL` answer without one and refuse a wrong one (contract §2, §15.7)."""
+_OPTIONAL = frozenset({("get", "/executors"), ("get", "/executors/{executor_id}/quote"), ("get", "/templates")})
+
+
+class _Api(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """FastAPI's document, with what a key is and where it is asked for."""
+        if self.openapi_schema is None:
+            document = super().openapi()
+            document["components"]["securitySchemes"] = {
+                "ApiKey": {"type": "apiKey", "in": "header", "name": "X-API-KEY"},
+                "Session": {"type": "http", "scheme": "bearer"},
+            }
+            keys: list[dict[str, list[str]]] = [{"ApiKey": []}, {"Session": []}]
+            for path, methods in document["paths"].items():
+                for method, route in methods.items():
+                    if path not in _PUBLIC:
+                        route["security"] = [*keys, {}] if (method, path) in _OPTIONAL else keys
+        assert self.openapi_schema is not None
+        return self.openapi_schema
+
+
 @cache
-def _api() -> ASGIApp:
-    app = FastAPI(
+def _api() -> _Api:
+    app = _Api(
         title="Lium (local)",
         version="1",
         description="A local stand-in for the Lium API.",
@@ -87,7 +123,7 @@ def _api() -> ASGIApp:
     )
     envelope.install(app)
     for module in (pods, rent, catalogue, objects, account, backups, workspaces):  # asked for most often first
-        app.include_router(module.router)
+        app.include_router(module.router, responses=REFUSALS)
     return app
 
 

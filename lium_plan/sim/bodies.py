@@ -5,14 +5,30 @@ from __future__ import annotations
 from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic.json_schema import SkipJsonSchema
 
 
 class Body(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=255)]
+Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+"""Read by `stamps.parse`, which takes a moment without a zone too."""
+
+
+def _key_lines(value: list[str] | str) -> list[str]:
+    keys = [value] if isinstance(value, str) else value
+    lines = [line.strip() for key in keys for line in key.splitlines() if line.strip()]
+    if not lines:
+        raise ValueError("at least one public key is required")
+    return lines
+
+
+_Key = Annotated[str, StringConstraints(min_length=1)]
+PublicKeys = Annotated[Annotated[list[str], Field(min_length=1)] | _Key, AfterValidator(_key_lines)]
+"""A list or one string (contract §15.6); lines of keys afterwards."""
 
 
 class RentOptions(Body):
@@ -23,7 +39,7 @@ class RentOptions(Body):
     dockerfile_content: str | None = None
     build_context_sha256: str | None = None
     volume_id: UUID | None = None
-    user_public_key: list[str] | str
+    user_public_key: PublicKeys
     initial_port_count: int | None = Field(default=None, ge=0, le=1000)
     enable_volume_encryption: bool | None = None
     backup_log_id: UUID | None = None
@@ -32,15 +48,6 @@ class RentOptions(Body):
     termination_hours: int | None = None
     enable_jupyter: bool = False
     skip_add_agent_ssh_key: bool = False
-
-    @field_validator("user_public_key")
-    @classmethod
-    def _some_key(cls, value: list[str] | str) -> list[str]:
-        keys = [value] if isinstance(value, str) else value
-        lines = [line.strip() for key in keys for line in key.splitlines() if line.strip()]
-        if not lines:
-            raise ValueError("at least one public key is required")
-        return lines
 
     @property
     def public_keys(self) -> tuple[str, ...]:
@@ -74,7 +81,7 @@ class ClusterBody(Body):
     pod_name: Name
     template_id: UUID
     executor_uuids: list[UUID] = Field(min_length=2)
-    user_public_key: list[str] | str
+    user_public_key: PublicKeys
     initial_port_count: int | None = Field(default=None, ge=0, le=1000)
     enable_volume_encryption: bool | None = None
     enable_backups: bool = True
@@ -136,12 +143,12 @@ class TemplateUpdate(Body):
     volumes: list[str] = ["/workspace"]
     category: Category = "UBUNTU"
     is_private: bool = True
-    one_time_template: Literal[True] | None = Field(default=None)
+    one_time_template: bool = False
     container_start_immediately: bool = True
     description: str = ""
     readme: str = ""
-    docker_credential_id: UUID | None = None
-    docker_image_size: int | None = None
+    docker_credential_id: UUID | SkipJsonSchema[None] = None
+    docker_image_size: int | SkipJsonSchema[None] = None
     supports_docker: bool = False
     supports_volume_encryption: bool = False
 
@@ -182,7 +189,7 @@ class SshKeyUpdate(Body):
 
 
 class RemovalBody(Body):
-    removal_scheduled_at: str
+    removal_scheduled_at: Moment
 
 
 class FeedbackBody(Body):
@@ -224,7 +231,7 @@ class KeyBody(Body):
     monthly_budget_usd: float | None = Field(default=None, ge=1)
     max_budget_usd: float | None = Field(default=None, ge=1)
     pod_visibility: Literal["own", "account"] = "account"
-    expires_at: str | None = None
+    expires_at: Moment | None = None
 
 
 class KeyUpdate(Body):

@@ -37,7 +37,7 @@ def quoted_price(world: World, node_id: str, gpu_count: object) -> Decimal:
         return Decimal(0)
     if isinstance(gpu_count, bool) or not isinstance(gpu_count, int) or gpu_count < 1:
         gpu_count = market.available(world, node)
-    return market.price_for(node, gpu_count)
+    return market.price_for(node, min(gpu_count, node.gpu_count))
 
 
 def find_node(world: World, node_id: str) -> Node:

@@ -134,7 +134,7 @@ def rent(world: World, caller: Caller, body: SpecBody, twist: Twist) -> Pick:
             pod_id, template_id = pod.id, pod.template_id
         others = tuple(other for other in found if other.id != node.id)[:5]
         price = market.price_for(node, body.gpu_count)
-        return Pick(node, pod_id, template_id, price, len(found), attempt, others)
+        return Pick(node, pod_id, template_id, price, len(found), 0 if body.dry_run else attempt, others)
     assert refusal is not None
     raise refusal
 

@@ -42,6 +42,6 @@ def parse(text: str, field: str) -> datetime:
     """A moment a client sent; without a zone it means UTC. Raises Refusal 422."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise invalid(field, "Input should be a valid datetime") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

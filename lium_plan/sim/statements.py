@@ -66,7 +66,7 @@ def pod_record(world: World, pod: Pod) -> dict[str, Json]:
 def billing_statement(world: World, account_id: str, *, start: date, end: date, key_id: str | None) -> dict[str, Json]:
     """Every pod with a charge between the two days, both included."""
     since = datetime.combine(start, time(), UTC)
-    until = datetime.combine(end + timedelta(days=1), time(), UTC)
+    until = datetime.combine(min(end, world.now.date()), time(), UTC) + timedelta(days=1)
     rows: list[Json] = []
     total = Decimal(0)
     for pod in world.pods:
@@ -85,7 +85,8 @@ def _billed_pod(
     world: World, pod: Pod, charges: tuple[Charge, ...], since: datetime, until: datetime
 ) -> dict[str, Json]:
     days: list[Json] = []
-    day, sum_of_days = since, Decimal(0)
+    first = datetime.combine(charges[0].since.date(), time(), UTC)
+    day, sum_of_days = max(since, first), Decimal(0)
     while day < until:
         amount, seconds = _on_day(world, charges, day)
         if seconds:

@@ -381,8 +381,9 @@ class LocalStore:
             path = self.path(suffix)
             try:
                 content = read_file(path)
-                if content is not None:
-                    return path, codec.decode_snapshot(content[0], file=str(path))
+                state = None if content is None else codec.decode_snapshot(content[0], file=str(path))
+                if state is not None and not any(item.severity is Severity.ERROR for item in check(state)):
+                    return path, state
             except codec.Unreadable:
                 continue
             except OSError as fault:

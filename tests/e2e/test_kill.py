@@ -131,12 +131,12 @@ def run_trials(points: Sequence[str], trial: Callable[[Trial], None]) -> None:
 
 
 def node(number: int) -> Row:
-    """A row of the public feed: a node that one trial has for itself."""
+    """A row of the public feed: a node that one trial has for itself, with a GPU for each pod and none to spare."""
     return {
         "id": f"00000000-0000-4000-8000-{number:012x}",
         "gpu_model": "RTX 4090",
-        "gpu_count": 8,
-        "available_gpu_count": 8,
+        "gpu_count": 5,
+        "available_gpu_count": 5,
         "min_rentable_gpu_count": 1,
         "price_per_gpu_hour": 0.5,
         "gpu_memory_gb": 24,

@@ -147,7 +147,8 @@ def outcome_of(case: Case, taken: Mapping[Address, Offer | None]) -> Outcome:
         cost += offer.price_per_hour_usd
         living = case.in_use.get(need.fleet, ())
         if need.placement == "spread":
-            assert offer.node_id not in by_fleet.get(need.fleet, ()) and offer.node_id not in living
+            assert offer.node_id not in by_fleet.get(need.fleet, ())
+            assert offer.node_id not in living
         if need.placement == "pack" and offer.node_id not in living:
             packed.add((need.fleet, offer.node_id))
         by_fleet.setdefault(need.fleet, []).append(offer.node_id)
@@ -217,9 +218,7 @@ def best_by_trying(case: Case) -> Outcome:
             new = need.placement == "pack" and node not in there and node not in living
             free[node] -= offer.gpu_count
             there.append(node)
-            better = Outcome(
-                so_far.standing, so_far.packed_nodes + new, so_far.cost_usd + offer.price_per_hour_usd
-            )
+            better = Outcome(so_far.standing, so_far.packed_nodes + new, so_far.cost_usd + offer.price_per_hour_usd)
             go(index + 1, better, place if alike else 0)
             there.pop()
             free[node] += offer.gpu_count

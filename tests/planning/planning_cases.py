@@ -29,7 +29,7 @@ from lium_plan.planning.bookkeeping import begin
 from lium_plan.planning.decisions import comparison_with
 from lium_plan.planning.members import completed_fleets, members_now
 from lium_plan.planning.moving import relocate
-from lium_plan.planning.observed import Observed, Pace
+from lium_plan.planning.observed import Found, Observed, Pace
 from lium_plan.planning.plan import Action, Plan
 from lium_plan.planning.planner import make_plan
 from lium_plan.planning.rents import due_at, host_of, ttl_s
@@ -44,7 +44,7 @@ SALT = b"\x01" * 32
 LINEAGE = "11111111-1111-4111-8111-111111111111"
 KEYS = {
     "case", "manifest", "files", "applied", "state", "observed", "open", "others", "completions", "feed", "account",
-    "request", "paces", "refreshed", "expect",
+    "request", "paces", "refreshed", "imports", "expect",
 }  # fmt: skip
 
 
@@ -94,6 +94,7 @@ def read_case(case: Mapping[str, Any], folder: Path) -> Given:
         ended = completed_fleets(written, moved, salt=SALT, replacing=request.replace)
         members = members_now(outline(manifest), state, observed, request, completed=ended)
         desired = expand(manifest, members=members)
+        observed = replace(observed, imports=dict(read_imports(case, desired, state)))
     return Given(desired, state, observed, request, members, project)
 
 
@@ -315,13 +316,37 @@ def read_observed(case: Mapping[str, Any], state: State | None, project: str) ->
     )
 
 
+def read_imports(case: Mapping[str, Any], desired: Desired, state: State | None) -> Iterator[tuple[Address, Found]]:
+    """`{ADDRESS: row}`: what an import finds. `absent`, or a row as in the state; `lineage=` is another state's mark."""
+    records = dict(state.records) if state is not None else {}
+    for entry in desired.imports:
+        row = case.get("imports", {}).get(str(entry.address), "absent")
+        resource = desired.resources.get(entry.address)
+        if row == "absent" or resource is None:
+            yield entry.address, Found(None, Observation(Presence.ABSENT))
+            continue
+        named, flags = words(row)
+        shown = {name: value for name, value in named.items() if name not in ("lineage", *WRITTEN)}
+        fields = " ".join((*flags, *(f"{name}={value}" for name, value in shown.items())))
+        record = record_of(resource, f"{fields} id={entry.id}", desired, records)
+        inputs = {**record.inputs, **{name: value for name, value in named.items() if name in WRITTEN}}
+        record = freeze_record(replace(record, inputs=inputs))
+        records[record.key] = record
+        yield entry.address, Found(record, observation(record, named.get("shows", "")), named.get("lineage"))
+
+
+WRITTEN = ("name", "description", "image", "template", "volume")
+"""Fields of an import's row that belong to what was written, not to what the server made of it."""
+
+
 def observation(record: Record, row: str) -> Observation:
     """`[absent|unreachable|STATUS] [key=value …] [words of a reason]`; nothing: all is as recorded."""
     named, flags = words(row)
     first = flags[0] if flags else ""
     reason = " ".join(flags[1:])
     if first in ("absent", "unreachable"):
-        return Observation(Presence(first), reason=reason)
+        status = flags[1] if len(flags) > 1 and flags[1].isupper() else None
+        return Observation(Presence(first), status, reason=reason)
     shared = {name: record.attributes[name] for name in ("removal_at", "template_id") if name in record.attributes}
     shown: dict[str, Any] = {
         name: None if value == "none" else moment(value).isoformat() if name.endswith("_at") else value
@@ -363,6 +388,8 @@ def action_line(action: Action) -> str:
     parts.extend(f"{item.path}: {item.before} -> {'?' if item.unknown else item.after}" for item in action.changes)
     if action.reason:
         parts.append(f"({action.reason})")
+    if action.releases:
+        parts.append("releases")
     if action.depends_on:
         parts.append("after " + ",".join(str(address) for address in action.depends_on))
     if not action.counted:

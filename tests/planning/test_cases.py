@@ -12,7 +12,7 @@ import pytest
 from planning_cases import Given, action_line, carried_out, load_cases, read_case, summary_line
 
 from lium_plan.diagnostics import Failure
-from lium_plan.planning.members import membership
+from lium_plan.planning.members import members_now
 from lium_plan.planning.plan import Plan
 from lium_plan.planning.planner import needs_a_human
 
@@ -92,7 +92,7 @@ def check_rest(expect: Mapping[str, Any], plan: Plan, given: Given) -> None:
 def check_invariants(given: Given, plan: Plan) -> None:
     """Determinism, order, one action for a thing; and a plan is the same however the state's rows are ordered."""
     assert given.plan() == plan
-    identities = [(action.address, action.deposed_id) for action in plan.actions]
+    identities = [(action.address, action.deposed_id, action.source) for action in plan.actions]
     assert len(identities) == len(set(identities))
     place: dict[str, int] = {}
     for index, action in enumerate(plan.actions):
@@ -116,7 +116,7 @@ def check_convergence(given: Given, plan: Plan) -> None:
     assert left.drift == ()
     if given.desired is not None and after.state is not None and not given.request.destroying:
         ended = [name for name in given.desired.fleets if not given.members[name]]
-        again = membership(given.desired.fleets, after.state, after.observed, completed_fleets=ended)
+        again = members_now(given.desired, after.state, after.observed, asked_once, completed=ended)
         assert again == {name: given.members[name] for name in given.desired.fleets}
 
 

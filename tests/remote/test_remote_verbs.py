@@ -162,13 +162,21 @@ def test_status_shows_tasks_and_asks_their_pods_when_told_to(applied: Project) -
     assert "task.serve[head]" in applied.run("status", expect=0).out
 
 
+ONE = """\
+version: 1
+project: one
+fleets:
+  x:
+    resources: {gpu: "RTX4090:1"}
+    max_price: 2.00
+    ttl: 2h
+    image: ubuntu:22.04
+"""
+
+
 def test_a_pod_that_was_moved_by_a_reboot_is_found_again(project: Project) -> None:
     """A platform's reboot gives it another port and host key: the API's word for it is taken (contract §4.4, §7.4)."""
-    project.write(
-        "version: 1\nproject: moved\nfleets:\n  x:\n    resources: {gpu: 'RTX4090:1'}\n    max_price: 2.00\n    ttl: 2h\n"
-        "    image: ubuntu:22.04\n"
-        "tasks:\n  t: {fleet: x, commands: ['echo here']}\n"
-    )
+    project.write(f"{ONE}tasks:\n  t: {{fleet: x, commands: ['echo here']}}\n")
     project.apply()
     pod = pod_of(project)
     reboot(project, pod["id"])
@@ -187,11 +195,8 @@ def reboot(project: Project, pod_id: str) -> None:
 
 
 def test_logs_follow_a_bootstrap_that_another_process_runs(project: Project) -> None:
-    project.write(
-        "version: 1\nproject: looking\nfleets:\n  x:\n    resources: {gpu: 'RTX4090:1'}\n    max_price: 2.00\n    ttl: 2h\n"
-        "    image: ubuntu:22.04\n    bootstrap:\n"
-        "      commands: ['for i in 1 2 3 4 5 6 7 8; do echo step $i; echo x >> ~/trace; sleep 0.5; done']\n"
-    )
+    commands = "for i in 1 2 3 4 5 6 7 8; do echo step $i; echo x >> ~/trace; sleep 0.5; done"
+    project.write(f"{ONE}    bootstrap:\n      commands: ['{commands}']\n")
     process = project.start("apply", "--auto-approve")
     until(lambda: has_written(project, "~/trace"), process, what="the bootstrap's first line")
     followed = project.run("logs", "fleet.x[0]", "-f", expect=0)

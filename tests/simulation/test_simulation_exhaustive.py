@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.exhaustive import Class, classes, jobs_of, passed, try_crash
 from tests.support.world_process import Point
 
-SAMPLE = 24
+SAMPLE = 12
 """Crashes of each command; each takes about a second."""
 
 

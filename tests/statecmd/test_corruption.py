@@ -40,7 +40,6 @@ ACTING = (
     "show",
     "output",
     "status",
-    "events",
     "orphans",
     "orphans --delete",
     "extend fleet.workers[0] 1h",
@@ -51,7 +50,7 @@ ACTING = (
     "state rm fleet.workers",
     "state push good.json",
 )
-HARMLESS = ("validate", "state pull", "state lock", "state unlock", "state repair --dry-run")
+HARMLESS = ("validate", "events", "state pull", "state lock", "state unlock", "state repair --dry-run")
 
 MANIFEST = """\
 version: 1

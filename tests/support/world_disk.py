@@ -21,7 +21,7 @@ from tests.support.world_process import CURRENT, Process
 
 _NUMBERED = re.compile(r"\.json\.\d+$")
 _PATCHED = (
-    *("open", "close", "pwrite", "ftruncate", "fdatasync", "fsync", "posix_fallocate"),
+    *("open", "close", "fdopen", "pwrite", "ftruncate", "fdatasync", "fsync", "posix_fallocate"),
     *("replace", "rename", "link", "unlink", "mkdir"),
 )
 
@@ -108,6 +108,13 @@ class Disk:
     def _close(self, handle: int) -> None:
         self._handles.pop(handle, None)
         self._real["close"](handle)
+
+    def _fdopen(self, handle: int, *rest: Any, **named: Any) -> Any:
+        stream = self._real["fdopen"](handle, *rest, **named)
+        opened = self._handles.get(handle)
+        if opened is not None:
+            opened.process.on_burial.append(stream.close)
+        return stream
 
     def _pwrite(self, handle: int, data: Any, offset: int) -> int:
         opened = self._handles.get(handle)

@@ -155,8 +155,9 @@ class PodDriver:
             except Refused as refusal:
                 run.market.release(step.address)
                 planned = await self._after_refusal(refusal, step, claim, said_no, run)
-            except BaseException:
-                run.market.release(step.address)
+            except ActionFailed as failure:
+                if not failure.unknown:  # what may have been rented stays reserved
+                    run.market.release(step.address)
                 raise
 
     async def _after_refusal(

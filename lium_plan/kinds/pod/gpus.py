@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
-KNOWN: frozenset[str] = frozenset(
-    """
-    A10 A10G A16 A40 A100 A4000 A4500 A5000 A6000 B200 B300 GB200 GB300 GH200 H100 H100NVL H200 H200NVL L4 L40
-    L40S P100 T4 V100 RTX2060 RTX2060SUPER RTX2070 RTX2070SUPER RTX2080 RTX2080SUPER RTX2080Ti RTX3050 RTX3060
-    RTX3060Ti RTX3070 RTX3070Ti RTX3080 RTX3080Ti RTX3090 RTX3090Ti RTX4060 RTX4060Ti RTX4070 RTX4070SUPER
-    RTX4070Ti RTX4070TiSUPER RTX4080 RTX4080SUPER RTX4090 RTX5060 RTX5060Ti RTX5070 RTX5070Ti RTX5080 RTX5090
-    RTX6000 RTX2000Ada RTX4000Ada RTX6000Ada RTXPRO4500 RTXPRO6000
-    """.split()
-)
-"""The NVIDIA models that can be asked for; the same table as the catalogue that dstack uses."""
+_MODELS = """
+    A10:24 A10G:24 A16:16 A40:48 A100:40,80 A4000:16 A4500:20 A5000:24 A6000:48 B200:180 B300:270 GB200:186 GB300:270
+    GH200:96 H100:80 H100NVL:94 H200:141 H200NVL:141 L4:24 L40:48 L40S:48 P100:16 T4:16 V100:16,32
+    RTX2060:6,12 RTX2060SUPER:8 RTX2070:8 RTX2070SUPER:8 RTX2080:8 RTX2080SUPER:8 RTX2080Ti:11 RTX3050:6,8 RTX3060:8,12
+    RTX3060Ti:8 RTX3070:8 RTX3070Ti:8 RTX3080:10 RTX3080Ti:12 RTX3090:24 RTX3090Ti:24 RTX4060:8 RTX4060Ti:8,16
+    RTX4070:12 RTX4070SUPER:12 RTX4070Ti:12 RTX4070TiSUPER:16 RTX4080:16 RTX4080SUPER:16 RTX4090:24 RTX5060:8
+    RTX5060Ti:8,16 RTX5070:12 RTX5070Ti:16 RTX5080:16 RTX5090:32 RTX6000:24 RTX2000Ada:16 RTX4000Ada:20 RTX6000Ada:48
+    RTXPRO4500:32 RTXPRO6000:96
+"""
+MEMORY_GIB: Mapping[str, tuple[int, ...]] = {
+    name: tuple(map(int, sizes.split(","))) for name, _, sizes in (item.partition(":") for item in _MODELS.split())
+}
+"""What each model is sold with, in GiB."""
+KNOWN: frozenset[str] = frozenset(MEMORY_GIB)
+"""The NVIDIA models that can be asked for; the same as in the catalogue that dstack uses."""
+NEARLY = 0.07
+"""A report this near to what a model is sold with means that; drivers keep some for themselves."""
 
 _BY_LOWER = {name.lower(): name for name in KNOWN}
 
@@ -32,6 +40,22 @@ def normalise(name: str) -> str | None:
 
     The whole of what is left must be a known name, so `H200` never finds `GH200`.
     """
+    return _lookup(name, re.IGNORECASE)
+
+
+@lru_cache(maxsize=1024)
+def listed_model(name: str) -> str | None:
+    """As `normalise`, for what the feed says: it writes `RTX A6000`, and another case would be another thing."""
+    return _lookup(name, re.NOFLAG)
+
+
+def _lookup(name: str, flag: re.RegexFlag) -> str | None:
     words = _NOISE.sub(" ", name.replace("-", " "))
-    words = re.sub(r"^RTX A(\d)", r"A\1", words.strip(), flags=re.IGNORECASE)
+    words = re.sub(r"^RTX A(\d)", r"A\1", words.strip(), flags=flag)
     return _BY_LOWER.get(re.sub(r"\s+", "", words).lower())
+
+
+def memory_gib(gpu: str, reported_gib: float) -> int:
+    """Whole GiB of one GPU: the feed says 140 for an H200, which has 141 (contract §2.2)."""
+    nearest = min(MEMORY_GIB[gpu], key=lambda size: abs(size - reported_gib))
+    return nearest if abs(nearest - reported_gib) / nearest < NEARLY else round(reported_gib)

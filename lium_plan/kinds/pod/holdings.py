@@ -11,9 +11,9 @@ from decimal import Decimal
 
 from lium_plan.addresses import Address
 from lium_plan.kinds.holdings import Held, Stanza
-from lium_plan.kinds.pod.gpus import normalise
+from lium_plan.kinds.pod.feed import usable_memory_gib
+from lium_plan.kinds.pod.gpus import memory_gib, normalise
 from lium_plan.kinds.pod.lifetimes import TTL_TOLERANCE
-from lium_plan.kinds.pod.offers import gpu_memory_gib, usable_memory_gib
 from lium_plan.kinds.pod.removal import LEAVING
 from lium_plan.kinds.pod.spec import DEAD_STATUSES, Pods, PodSpec
 from lium_plan.kinds.pod.waiting import pod_facts
@@ -112,7 +112,7 @@ def slice_facts(pod: Pod) -> dict[str, Json]:
     if gpu is not None:
         facts["gpu"] = gpu
     if gpu is not None and memory is not None:
-        facts["gpu_memory_gib"] = gpu_memory_gib(gpu, memory)
+        facts["gpu_memory_gib"] = memory_gib(gpu, memory)
     if pod.price_per_hour_usd is not None:
         facts["price_per_hour_usd"] = str(pod.price_per_hour_usd)
     place = _place(_object(host.get("location")))

@@ -33,7 +33,7 @@ from lium_plan.kinds.protocol import (
 )
 from lium_plan.kinds.services import Services
 from lium_plan.lium.errors import LiumError, NotFoundError, PermissionError_, Refusal, classify_refusal
-from lium_plan.lium.models import Pod
+from lium_plan.lium.models import Pod, RentAnswer
 from lium_plan.marks import nonce_of, pod_name
 from lium_plan.ssh.keys import public_key_line
 
@@ -56,6 +56,10 @@ class Refused(Exception):
         self.kind = kind
         self.failure = failure
         super().__init__(str(failure))
+
+
+class _TooOld(Exception):
+    """What allowed a rent no longer does, or is older than it may be; nothing was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +154,17 @@ class Rents:
     async def _send(self, effect: OpenEffect, order: Order, claim: Claim, run: Run) -> Settlement:
         while True:
             try:
-                answer = await self._client.rent(order.node_id, order.sent(), order.key)
+                answer = await self._rent(order, claim, run)
+            except _TooOld:
+                if not await run.market.still_allowed(claim):
+                    return self._called_off(effect, run)
+                continue
             except LiumError as failure:
                 kind = classify_refusal(failure)
                 if kind is Refusal.RATE_LIMITED:
                     run.phase(effect.address, "waiting for the rent limit")
                     if not await self._may_repeat_after_429(claim, run):
-                        run.ledger.failed(effect, "the price rose while waiting for the rate limit")
-                        return Settlement(Outcome.NOT_DONE, "the price rose while waiting for the rate limit")
+                        return self._called_off(effect, run)
                     continue
                 if kind in (Refusal.UNKNOWN, Refusal.IDEMPOTENCY_PENDING, Refusal.IDEMPOTENCY_UNKNOWN):
                     return await self._find(effect, order, claim, run)
@@ -167,6 +174,20 @@ class Rents:
                 return await self._find(effect, order, claim, run)
             run.ledger.done(effect, rented(effect, answer.pod_id, self._services.now()))
             return Settlement(Outcome.DONE, "rented")
+
+    async def _rent(self, order: Order, claim: Claim, run: Run) -> RentAnswer:
+        """Send it, with a last look once the rate limit lets it go. Raises `_TooOld`."""
+
+        def last_look() -> None:
+            if not run.market.allows_now(claim):
+                raise _TooOld
+
+        return await self._client.rent(order.node_id, order.sent(), order.key, before_send=last_look)
+
+    def _called_off(self, effect: OpenEffect, run: Run) -> Settlement:
+        why = "taken, dearer than its ceiling or beyond the limit by the time it could be rented"
+        run.ledger.failed(effect, why)
+        return Settlement(Outcome.NOT_DONE, why)
 
     async def _may_repeat_after_429(self, claim: Claim, run: Run) -> bool:
         await pause(run, 1.0)
@@ -217,7 +238,7 @@ class Rents:
             if not refused and repeats < MOST_REPEATS and await self._may_repeat(effect, claim, run):
                 repeats += 1
                 last_sent = self._services.now()
-                answer = await self._repeat(effect, order, run)
+                answer = await self._repeat(effect, order, claim, run)
                 if isinstance(answer, Settlement):
                     return answer
                 refused = answer is not None and answer.decided_after_lookup
@@ -260,10 +281,12 @@ class Rents:
             return False
         return body == effect.data.get("body")
 
-    async def _repeat(self, effect: OpenEffect, order: Order, run: Run) -> Settlement | LiumError | None:
+    async def _repeat(self, effect: OpenEffect, order: Order, claim: Claim, run: Run) -> Settlement | LiumError | None:
         """The same request once more: settled, the error it met, or None for an answer that names no pod."""
         try:
-            answer = await self._client.rent(order.node_id, order.sent(), order.key)
+            answer = await self._rent(order, claim, run)
+        except _TooOld:
+            return None
         except LiumError as failure:
             return failure
         if answer.pod_id is None:

@@ -18,6 +18,10 @@ LASTING = ("gpu", "gpu memory", "gpu count", "cpu", "memory", "disk", "regions",
 """The constraints that a living pod must go on satisfying; the others bind new rents only."""
 
 
+Violations = tuple[tuple[str, FieldChange], ...]
+"""The names of constraints, each with the field that tells it."""
+
+
 def as_offer(record: Record) -> Offer | None:
     """The slice that a pod was rented as, from what was recorded then; None when it was never recorded."""
     facts = record.attributes
@@ -41,7 +45,7 @@ def as_offer(record: Record) -> Offer | None:
         return None
 
 
-def violations(record: Record, want: Requirement, lifecycle: Lifecycle) -> tuple[tuple[str, FieldChange], ...]:
+def violations(record: Record, want: Requirement, lifecycle: Lifecycle) -> Violations:
     """The constraints that the slice, as it was rented, does not meet and that are not ignored, as fields."""
     facts = record.attributes
     rented = as_offer(record) or as_offer(replace(record, attributes={**_UNKNOWN_FACTS, **facts}))

@@ -22,7 +22,7 @@ from lium_plan.kinds.pod.lifetimes import (
     ttl_end,
 )
 from lium_plan.kinds.pod.offers import ANY, Bounds, Offer, Requirement, Tier
-from lium_plan.kinds.pod.satisfying import LASTING, as_offer, violations
+from lium_plan.kinds.pod.satisfying import LASTING, Violations, as_offer, violations
 from lium_plan.kinds.protocol import (
     Change,
     Comparison,
@@ -100,13 +100,16 @@ def expand(name: str, block: FleetBlock, scope: Scope) -> Iterable[Resource]:
         volume_id = None if attached is None else attached.id
         volume = Address.of("volume", block.volume) if volume_id is None else None
     members = scope.members(name)
+    requirement, lifecycle = requirement_of(block), lifecycle_of(block.lifecycle)
+    depends_on = tuple(address for address in (template, volume) if address is not None)
+    position = scope.position("fleets", name)
     for member in members:
         yield Resource(
             Address.of("fleet", name, member),
             PodSpec(
                 fleet=name,
                 member=member,
-                requirement=requirement_of(block),
+                requirement=requirement,
                 template=template,
                 template_id=template_id,
                 volume=volume,
@@ -125,9 +128,9 @@ def expand(name: str, block: FleetBlock, scope: Scope) -> Iterable[Resource]:
                 minimum=block.nodes.minimum,
                 update_parallel=block.update.parallel if block.update else 1,
             ),
-            depends_on=tuple(address for address in (template, volume) if address is not None),
-            lifecycle=lifecycle_of(block.lifecycle),
-            position=scope.position("fleets", name),
+            depends_on=depends_on,
+            lifecycle=lifecycle,
+            position=position,
         )
 
 
@@ -177,7 +180,7 @@ class Pods:
             "regions": list(want.regions),
             "spot_policy": ",".join(want.tiers),
             "template": str(spec.template or spec.template_id),
-            "volume": str(spec.volume or spec.volume_id) if spec.volume or spec.volume_id else None,
+            "volume": _volume_of(spec),
             "ttl_s": spec.ttl_s,
             "backups": spec.backups,
             "bootstrapped": spec.bootstrapped,
@@ -187,15 +190,21 @@ class Pods:
         self, resource: Resource, record: Record, observation: Observation | None, comparison: Comparison
     ) -> Change:
         """In the order of what loses most: a dead pod, a wrong one, another template, another end; then notes."""
+        violated = violations(record, resource.spec.requirement, resource.lifecycle)
         return (
             _if_dead(record, observation)
-            or self._replacement(resource, record, observation, comparison)
+            or self._replacement(resource, record, observation, comparison, violated)
             or self._in_place(resource, record, observation, comparison)
-            or self._as_it_is(resource, record, observation)
+            or self._as_it_is(resource, record, observation, violated)
         )
 
     def _replacement(
-        self, resource: Resource, record: Record, observation: Observation | None, comparison: Comparison
+        self,
+        resource: Resource,
+        record: Record,
+        observation: Observation | None,
+        comparison: Comparison,
+        violations: Violations,
     ) -> Change | None:
         shown = observation.attributes.get("gpu_count") if observation is not None else None
         rented = record.attributes.get("gpu_count")
@@ -209,9 +218,9 @@ class Pods:
         )
         if violated:
             return Change(Verb.REPLACE, _reason(violated), violated)
-        wanted = self.inputs(resource.spec, comparison)
-        if record.inputs.get("volume") != wanted["volume"] and not ignores(resource.lifecycle, "volume"):
-            changes = field_changes({"volume": record.inputs.get("volume")}, {"volume": wanted["volume"]})
+        before, after = record.inputs.get("volume"), _volume_of(resource.spec)
+        if before != after and not ignores(resource.lifecycle, "volume"):
+            changes = field_changes({"volume": before}, {"volume": after})
             return Change(Verb.REPLACE, "a volume is attached when renting", _forcing(changes, "replace"))
         return None
 
@@ -225,8 +234,10 @@ class Pods:
             return replace(rebooted, fields=(*rebooted.fields, *(ttl.fields if ttl is not None else ())))
         return ttl
 
-    def _as_it_is(self, resource: Resource, record: Record, observation: Observation | None) -> Change:
-        notes = tuple(self._notes(resource, record, observation))
+    def _as_it_is(
+        self, resource: Resource, record: Record, observation: Observation | None, violations: Violations
+    ) -> Change:
+        notes = tuple(self._notes(resource, record, observation, violations))
         if record.status == "pending" and record.id is not None:
             return Change(Verb.ADOPT, "rented, not ready yet", diagnostics=notes)
         return Change(None, diagnostics=notes)
@@ -276,10 +287,12 @@ class Pods:
         moved = FieldChange("removal_at", shown_moment(shown), shown_moment(due))
         return Change(Verb.UPDATE, "its time to live was changed by hand", (moved,), drift="ttl-changed")
 
-    def _notes(self, resource: Resource, record: Record, observation: Observation | None) -> Iterator[Diagnostic]:
+    def _notes(
+        self, resource: Resource, record: Record, observation: Observation | None, violations: Violations
+    ) -> Iterator[Diagnostic]:
         """What is worth a look and changes nothing about this living pod."""
         address = str(record.address)
-        for name, _ in _violations(resource, record):
+        for name, _ in violations:
             yield warning(
                 "constraint-binds-new-rents",
                 f"{name} no longer holds for this pod; it binds new rents only, so the pod stays",
@@ -350,8 +363,8 @@ def offer_title(offer: Offer) -> str:
     return " · ".join(parts)
 
 
-def _violations(resource: Resource, record: Record) -> tuple[tuple[str, FieldChange], ...]:
-    return violations(record, resource.spec.requirement, resource.lifecycle)
+def _volume_of(spec: PodSpec) -> str | None:
+    return str(spec.volume or spec.volume_id) if spec.volume or spec.volume_id else None
 
 
 def _if_dead(record: Record, observation: Observation | None) -> Change | None:

@@ -10,8 +10,10 @@ from fastapi import APIRouter, Query
 from starlette.responses import JSONResponse, Response
 
 from lium_plan.sim import money, statements
+from lium_plan.sim.api import schemas
 from lium_plan.sim.api.access import Reader, TheWorld
 from lium_plan.sim.api.pods import forbidden_events
+from lium_plan.sim.bodies import Moment
 from lium_plan.sim.records import AuditItem
 from lium_plan.sim.refusal import invalid
 from lium_plan.sim.render import event_row, user_row
@@ -22,17 +24,17 @@ from lium_plan.sim.world import World
 router = APIRouter(tags=["account"])
 
 
-@router.get("/users/me")
+@router.get("/users/me", response_model=schemas.User)
 async def me(world: TheWorld, caller: Reader) -> Response:
     balance = float(round(money.balance(world, caller.account.id), 6))
     return JSONResponse(user_row(caller.account, balance))
 
 
-@router.get("/users/me/events")
+@router.get("/users/me/events", response_model=list[schemas.Event])
 async def my_events(
     world: TheWorld,
     caller: Reader,
-    since: str | None = None,
+    since: Moment | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     pod_id: UUID | None = None,
     api_key_id: UUID | None = None,
@@ -53,12 +55,12 @@ async def my_events(
     return JSONResponse(rows)
 
 
-@router.get("/account/audit")
+@router.get("/account/audit", response_model=schemas.AuditPage)
 async def audit(
     world: TheWorld,
     caller: Reader,
-    since: str | None = None,
-    until: str | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
     action: str = "",
     source: str | None = None,
     api_key_id: UUID | None = None,
@@ -109,7 +111,7 @@ def _audit_row(world: World, item: AuditItem) -> dict[str, Json]:
     }
 
 
-@router.get("/billing/statement")
+@router.get("/billing/statement", response_model=schemas.BillingStatement)
 async def billing_statement(
     world: TheWorld,
     caller: Reader,

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import JSONResponse, Response
 
 from lium_plan.sim import images, market, money, throttle
+from lium_plan.sim.api import schemas
 from lium_plan.sim.api.access import Anyone, Calling, Reader, TheWorld
 from lium_plan.sim.bodies import MachineRequestBody
 from lium_plan.sim.refusal import Refusal, not_found
@@ -23,10 +24,12 @@ from lium_plan.sim.world import World
 
 router = APIRouter()
 
+MOST = 1e9
+"""A quote for more hours or gigabytes than this is nonsense."""
 FEATURES = ("rent_by_spec", "run_record", "build_context", "rent_idempotency")
 
 
-@router.get("/version", tags=["service"])
+@router.get("/version", response_model=schemas.Version, tags=["service"])
 async def version(world: TheWorld) -> Response:
     without = {"rent_idempotency"} if world.settings.no_rent_idempotency else set()
     return JSONResponse(
@@ -38,7 +41,7 @@ async def version(world: TheWorld) -> Response:
     )
 
 
-@router.get("/public/v1/nodes", tags=["feed"])
+@router.get("/public/v1/nodes", response_model=schemas.FeedDocument, tags=["feed"])
 async def public_nodes(request: Request, world: TheWorld) -> Response:
     """The public feed: no key, any origin."""
     address = request.client.host if request.client else "local"
@@ -50,7 +53,7 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-@router.get("/executors", tags=["catalogue"])
+@router.get("/executors", response_model=list[schemas.Executor], tags=["catalogue"])
 @router.get("/nodes", tags=["catalogue"], include_in_schema=False)
 async def executors(
     world: TheWorld,
@@ -92,17 +95,17 @@ async def executors(
     return JSONResponse([executor_row(world, node, summary=view == "summary") for node in nodes])
 
 
-@router.get("/executors/count", tags=["catalogue"])
+@router.get("/executors/count", response_model=schemas.Count, tags=["catalogue"])
 async def executor_count(world: TheWorld) -> dict[str, int]:
     return {"count": len(market.listed(world))}
 
 
-@router.get("/executors/total-count", tags=["catalogue"])
+@router.get("/executors/total-count", response_model=schemas.TotalCount, tags=["catalogue"])
 async def executor_total(world: TheWorld) -> dict[str, int]:
     return {"total_count": len(world.nodes)}
 
 
-@router.get("/executors/default-docker-image", tags=["catalogue"])
+@router.get("/executors/default-docker-image", response_model=list[schemas.DefaultImage], tags=["catalogue"])
 async def default_docker_image(
     world: TheWorld, caller: Reader, gpu_model: str | None = None, driver_version: str | None = None
 ) -> Response:
@@ -116,7 +119,7 @@ async def default_docker_image(
     return JSONResponse(list(reversed(rows)) if new_driver else rows)
 
 
-@router.get("/executors/deployment-estimate", tags=["catalogue"])
+@router.get("/executors/deployment-estimate", response_model=schemas.Estimate, tags=["catalogue"])
 async def deployment_estimate(world: TheWorld, caller: Reader, executor_id: UUID, template_id: UUID) -> Response:
     node = find_node(world, str(executor_id))
     template = visible_template(world, caller, str(template_id))
@@ -134,7 +137,7 @@ async def deployment_estimate(world: TheWorld, caller: Reader, executor_id: UUID
     )
 
 
-@router.get("/executors/infiniband-clusters", tags=["clusters"])
+@router.get("/executors/infiniband-clusters", response_model=list[schemas.Fabric], tags=["clusters"])
 async def infiniband_clusters(world: TheWorld, caller: Reader) -> Response:
     """Fabrics on which at least two whole nodes are free."""
     fabrics: dict[str, list[str]] = {}
@@ -160,15 +163,15 @@ async def infiniband_clusters(world: TheWorld, caller: Reader) -> Response:
     return JSONResponse(rows)
 
 
-@router.get("/executors/{executor_id}/quote", tags=["catalogue"])
+@router.get("/executors/{executor_id}/quote", response_model=schemas.Quote, tags=["catalogue"])
 async def quote(
     world: TheWorld,
     caller: Anyone,
     executor_id: UUID,
-    hours: Annotated[float, Query(gt=0)],
-    volume_gb: Annotated[float, Query(ge=0)] = 0,
-    backup_gb: Annotated[float, Query(ge=0)] = 0,
-    gpu_count: Annotated[int | None, Query(ge=1)] = None,
+    hours: Annotated[float, Query(gt=0, le=MOST)],
+    volume_gb: Annotated[float, Query(ge=0, le=MOST)] = 0,
+    backup_gb: Annotated[float, Query(ge=0, le=MOST)] = 0,
+    gpu_count: Annotated[int | None, Query(ge=1, le=1024)] = None,
 ) -> Response:
     node = find_node(world, str(executor_id))
     count = gpu_count or market.available(world, node)
@@ -214,7 +217,7 @@ def _line(
     }
 
 
-@router.get("/machines", tags=["catalogue"])
+@router.get("/machines", response_model=list[schemas.Machine], tags=["catalogue"])
 async def machines(world: TheWorld) -> Response:
     """GPU models that the market has, with the cheapest price per GPU."""
     rows: dict[str, dict[str, Json]] = {}
@@ -229,7 +232,7 @@ async def machines(world: TheWorld) -> Response:
     return JSONResponse([rows[name] for name in sorted(rows)])
 
 
-@router.get("/machines/capacity", tags=["catalogue"])
+@router.get("/machines/capacity", response_model=list[schemas.Capacity], tags=["catalogue"])
 async def capacity(world: TheWorld) -> Response:
     """Per model and order size: the most there is, what is free, and the cheapest rate."""
     models = sorted({node.machine_name for node in world.nodes})
@@ -250,7 +253,7 @@ def _buckets(world: World, machine_name: str) -> dict[str, Json]:
     return buckets
 
 
-@router.post("/machine-requests", tags=["catalogue"])
+@router.post("/machine-requests", response_model=schemas.Notified, tags=["catalogue"])
 async def machine_request(world: TheWorld, caller: Calling, body: MachineRequestBody) -> Response:
     owners = sum(node.machine_name == body.machine_name for node in world.nodes)
     if not owners:

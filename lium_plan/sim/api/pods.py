@@ -12,6 +12,7 @@ from fastapi import APIRouter, Body, Query, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from lium_plan.sim import gpus, lifecycle, money, renting, statements, throttle
+from lium_plan.sim.api import schemas
 from lium_plan.sim.api.access import (
     PodChanger,
     Reader,
@@ -40,7 +41,7 @@ from lium_plan.sim.templates import visible_template
 router = APIRouter(tags=["pods"])
 
 
-@router.get("/pods")
+@router.get("/pods", response_model=list[schemas.Pod])
 async def list_pods(simulator: TheSimulator, caller: Reader, api_key_id: UUID | None = None) -> Response:
     """Every pod the key sees, DELETING ones too."""
     world = simulator.world
@@ -48,14 +49,12 @@ async def list_pods(simulator: TheSimulator, caller: Reader, api_key_id: UUID | 
     account_id = caller.account.id
     rows = (*world.pods.where("account", account_id), *world.pods.where("ghost", account_id))
     seen = (
-        pod
-        for pod in shown(world, rows)
-        if caller.sees(pod) and (api_key_id is None or pod.key_id == str(api_key_id))
+        pod for pod in shown(world, rows) if caller.sees(pod) and (api_key_id is None or pod.key_id == str(api_key_id))
     )
     return Response(simulator.pod_rows.listing(world, seen), media_type="application/json")
 
 
-@router.get("/pods/{pod_id}")
+@router.get("/pods/{pod_id}", response_model=schemas.PodDetail)
 async def show_pod(world: TheWorld, caller: Reader, pod_id: UUID) -> Response:
     pod = living_pod(world, caller, pod_id)
     if pod.detail_404:
@@ -63,7 +62,7 @@ async def show_pod(world: TheWorld, caller: Reader, pod_id: UUID) -> Response:
     return JSONResponse(pod_row(world, pod, detail=True))
 
 
-@router.delete("/pods/{pod_id}")
+@router.delete("/pods/{pod_id}", response_model=schemas.Done)
 async def delete_pod(
     world: TheWorld,
     caller: PodChanger,
@@ -97,7 +96,7 @@ async def delete_rent(world: TheWorld, caller: PodChanger, executor_id: UUID) ->
     return JSONResponse({"success": True})
 
 
-@router.post("/pods/{pod_id}/reboot")
+@router.post("/pods/{pod_id}/reboot", response_model=schemas.Pod)
 async def reboot(
     world: TheWorld, caller: PodChanger, pod_id: UUID, body: Annotated[RebootBody | None, Body()] = None
 ) -> Response:
@@ -120,7 +119,7 @@ _SWITCHED = (
 )
 
 
-@router.put("/pods/{pod_id}/switch-template")
+@router.put("/pods/{pod_id}/switch-template", response_model=schemas.SwitchedPod)
 async def switch_template(world: TheWorld, caller: PodChanger, pod_id: UUID, body: SwitchBody) -> Response:
     """Another template on the same node at the same price; the container is replaced."""
     pod = living_pod(world, caller, pod_id)
@@ -134,7 +133,7 @@ async def switch_template(world: TheWorld, caller: PodChanger, pod_id: UUID, bod
     return JSONResponse({"id": pod.id, **{name: row[name] for name in _SWITCHED.split()}, "template_id": template.id})
 
 
-@router.post("/pods/{pod_id}/schedule-removal")
+@router.post("/pods/{pod_id}/schedule-removal", response_model=schemas.Pod)
 async def schedule_removal(world: TheWorld, caller: PodChanger, pod_id: UUID, body: RemovalBody) -> Response:
     """Works in any status but DELETING and BROKEN, also before RUNNING; repeating it changes nothing."""
     pod = living_pod(world, caller, pod_id)
@@ -149,7 +148,7 @@ async def schedule_removal(world: TheWorld, caller: PodChanger, pod_id: UUID, bo
     return JSONResponse(pod_row(world, pod))
 
 
-@router.delete("/pods/{pod_id}/schedule-removal")
+@router.delete("/pods/{pod_id}/schedule-removal", response_model=schemas.Pod)
 async def cancel_removal(world: TheWorld, caller: PodChanger, pod_id: UUID) -> Response:
     pod = living_pod(world, caller, pod_id)
     caller.may_change(pod)
@@ -157,7 +156,7 @@ async def cancel_removal(world: TheWorld, caller: PodChanger, pod_id: UUID) -> R
     return JSONResponse(pod_row(world, lifecycle.cancel_removal(world, pod)))
 
 
-@router.post("/pods/{pod_id}/install-jupyter")
+@router.post("/pods/{pod_id}/install-jupyter", response_model=schemas.Pod)
 async def install_jupyter(world: TheWorld, caller: PodChanger, pod_id: UUID, body: JupyterBody) -> Response:
     pod = living_pod(world, caller, pod_id)
     caller.may_change(pod)
@@ -168,7 +167,11 @@ async def install_jupyter(world: TheWorld, caller: PodChanger, pod_id: UUID, bod
     return JSONResponse(pod_row(world, world.pods[pod.id]))
 
 
-@router.get("/pods/{pod_id}/logs")
+@router.get(
+    "/pods/{pod_id}/logs",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
 async def logs(
     request: Request,
     simulator: TheSimulator,
@@ -211,18 +214,18 @@ def _log_event(line: str) -> str:
     return f"data: {json.dumps({'log': line})}\n\n"
 
 
-@router.get("/pods/{pod_id}/statement")
+@router.get("/pods/{pod_id}/statement", response_model=schemas.PodStatement)
 async def statement(world: TheWorld, caller: Reader, pod_id: UUID) -> Response:
     """What the pod cost, also after it is gone."""
     return JSONResponse(statements.pod_statement(world, past_pod(world, caller, pod_id)))
 
 
-@router.get("/pods/{pod_id}/record")
+@router.get("/pods/{pod_id}/record", response_model=schemas.PodRecord)
 async def record(world: TheWorld, caller: Reader, pod_id: UUID) -> Response:
     return JSONResponse(statements.pod_record(world, past_pod(world, caller, pod_id)))
 
 
-@router.get("/pods/{pod_id}/events")
+@router.get("/pods/{pod_id}/events", response_model=list[schemas.Event])
 async def pod_events(world: TheWorld, caller: Reader, pod_id: UUID) -> Response:
     """Oldest first, also after the pod is gone."""
     if world.settings.events_forbidden:
@@ -236,7 +239,7 @@ def forbidden_events(key_name: str) -> Refusal:
     return Refusal(403, "api_key_scope", f"API key '{key_name}' does not have the 'read' scope")
 
 
-@router.post("/pods/{pod_id}/reset-gpu", status_code=202)
+@router.post("/pods/{pod_id}/reset-gpu", response_model=schemas.ResetStarted, status_code=202)
 async def reset_gpu(
     world: TheWorld, caller: PodChanger, pod_id: UUID, body: Annotated[ResetGpuBody | None, Body()] = None
 ) -> Response:
@@ -246,12 +249,12 @@ async def reset_gpu(
     return JSONResponse({"request_id": request_id, "status": "running"}, 202)
 
 
-@router.get("/pods/{pod_id}/reset-gpu/{request_id}")
+@router.get("/pods/{pod_id}/reset-gpu/{request_id}", response_model=schemas.ResetState)
 async def show_reset(world: TheWorld, caller: Reader, pod_id: UUID, request_id: UUID) -> Response:
     return JSONResponse(gpus.reset_row(world, living_pod(world, caller, pod_id), str(request_id)))
 
 
-@router.post("/pods/{pod_id}/feedback")
+@router.post("/pods/{pod_id}/feedback", response_model=schemas.Done)
 async def feedback(world: TheWorld, caller: PodChanger, pod_id: UUID, body: FeedbackBody) -> Response:
     past_pod(world, caller, pod_id)
     return JSONResponse({"success": True})

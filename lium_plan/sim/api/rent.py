@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 
 from lium_plan.sim import clusters, money, renting, specs, throttle
 from lium_plan.sim.accounts import Caller
+from lium_plan.sim.api import schemas
 from lium_plan.sim.api.access import Calling, Manager, Renter, TheExchange, TheWorld
 from lium_plan.sim.api.envelope import envelope, validation_refusal
 from lium_plan.sim.bodies import ClusterBody, RentBody, SpecBody
@@ -52,7 +53,7 @@ async def _raw(request: Request) -> Json:
     """The body as far as it is JSON, else None."""
     try:
         body: Json = json.loads(await request.body())
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return body
 
@@ -108,7 +109,7 @@ async def _idempotent(request: Request, world: World, caller: Caller, exchange: 
 def _body_hash(body: bytes) -> str:
     try:
         body = json.dumps(json.loads(body), sort_keys=True).encode()
-    except ValueError:
+    except (ValueError, RecursionError):
         pass  # not JSON: compared byte by byte
     return hashlib.sha256(body).hexdigest()
 
@@ -137,7 +138,12 @@ def _repeated(world: World, record: Idempotency, route: str, body_hash: str) -> 
 # Routes are matched in this order: the fixed paths come before the one with a parameter.
 
 
-@router.post("/executors/cluster/rent", tags=["clusters"], openapi_extra=_documented(ClusterBody))
+@router.post(
+    "/executors/cluster/rent",
+    response_model=schemas.ClusterRented,
+    tags=["clusters"],
+    openapi_extra=_documented(ClusterBody),
+)
 async def rent_cluster(request: Request, world: TheWorld, caller: Renter, exchange: TheExchange) -> Response:
     """Rent at least two whole nodes of one fabric, all or none."""
     raw = await _raw(request)
@@ -153,7 +159,9 @@ async def rent_cluster(request: Request, world: TheWorld, caller: Renter, exchan
     return await _idempotent(request, world, caller, exchange, act)
 
 
-@router.post("/executors/{executor_id}/rent", tags=["rent"], openapi_extra=_documented(RentBody))
+@router.post(
+    "/executors/{executor_id}/rent", response_model=schemas.Rented, tags=["rent"], openapi_extra=_documented(RentBody)
+)
 async def rent(request: Request, world: TheWorld, caller: Renter, exchange: TheExchange, executor_id: UUID) -> Response:
     """Rent GPUs of one node. Omitting `gpu_count` rents all that are free."""
     raw = await _raw(request)
@@ -170,7 +178,9 @@ async def rent(request: Request, world: TheWorld, caller: Renter, exchange: TheE
     return await _idempotent(request, world, caller, exchange, act)
 
 
-@router.post("/executors/rent-by-spec", tags=["rent"], openapi_extra=_documented(SpecBody))
+@router.post(
+    "/executors/rent-by-spec", response_model=schemas.SpecRented, tags=["rent"], openapi_extra=_documented(SpecBody)
+)
 async def rent_by_spec(request: Request, world: TheWorld, caller: Renter, exchange: TheExchange) -> Response:
     """Rent the cheapest node that fits, within an atomic price cap."""
     raw = await _raw(request)
@@ -205,12 +215,12 @@ def _by_spec(world: World, caller: Caller, body: SpecBody, twist: Twist) -> dict
     }
 
 
-@router.delete("/clusters/{cluster_id}", tags=["clusters"])
+@router.delete("/clusters/{cluster_id}", response_model=schemas.ClusterRemoved, tags=["clusters"])
 async def delete_cluster(world: TheWorld, caller: Manager, cluster_id: UUID) -> Response:
     return JSONResponse({"pods": clusters.remove(world, caller, str(cluster_id))})
 
 
-@router.post("/build-contexts", tags=["rent"])
+@router.post("/build-contexts", response_model=schemas.BuildContext, tags=["rent"])
 async def build_context(request: Request, caller: Calling) -> Response:
     """A gzip tarball; the answer's digest goes into a rent with a Dockerfile."""
     body = await request.body()

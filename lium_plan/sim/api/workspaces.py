@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from lium_plan.sim import money
 from lium_plan.sim.accounts import TOKEN_PREFIX, Caller, find_session
+from lium_plan.sim.api import schemas
 from lium_plan.sim.api.access import Reader, SessionOnly, TheWorld, unauthorized
 from lium_plan.sim.bodies import KeyBody, KeyUpdate, LoginBody
 from lium_plan.sim.refusal import invalid, not_found
@@ -23,7 +24,7 @@ from lium_plan.sim.world import World
 router = APIRouter(tags=["workspaces"])
 
 
-@router.post("/users/login")
+@router.post("/users/login", response_model=schemas.Token)
 async def login(world: TheWorld, body: LoginBody) -> Response:
     token = TOKEN_PREFIX + body.email.partition("@")[0]
     if find_session(world, token) is None:
@@ -31,7 +32,7 @@ async def login(world: TheWorld, body: LoginBody) -> Response:
     return JSONResponse({"token": token})
 
 
-@router.get("/workspaces")
+@router.get("/workspaces", response_model=list[schemas.Workspace])
 async def list_workspaces(world: TheWorld, caller: Reader) -> Response:
     account = caller.account
     return JSONResponse(
@@ -48,7 +49,7 @@ async def list_workspaces(world: TheWorld, caller: Reader) -> Response:
     )
 
 
-@router.get("/workspaces/{workspace_id}/members")
+@router.get("/workspaces/{workspace_id}/members", response_model=list[schemas.WorkspaceMember])
 async def list_members(world: TheWorld, caller: Reader, workspace_id: UUID) -> Response:
     account = caller.account
     if str(workspace_id) != account.workspace_id:
@@ -67,7 +68,7 @@ async def list_members(world: TheWorld, caller: Reader, workspace_id: UUID) -> R
     )
 
 
-@router.get("/keys/scopes")
+@router.get("/keys/scopes", response_model=schemas.Scopes)
 async def list_scopes() -> Response:
     return JSONResponse(
         {
@@ -77,7 +78,7 @@ async def list_scopes() -> Response:
     )
 
 
-@router.get("/keys")
+@router.get("/keys", response_model=list[schemas.Key])
 async def list_keys(world: TheWorld, caller: Reader) -> Response:
     rows = world.keys.where("account", caller.account.id)
     return JSONResponse([_row(world, key) for key in rows if key.deleted_at is None])
@@ -130,7 +131,7 @@ def _decimal(usd: float | None) -> Decimal | None:
     return None if usd is None else Decimal(str(usd))
 
 
-@router.post("/keys")
+@router.post("/keys", response_model=schemas.NewKey)
 async def create_key(world: TheWorld, caller: SessionOnly, body: KeyBody) -> Response:
     """The answer is the only one that shows the key itself."""
     key = make_key(world, caller.account.id, body)
@@ -144,12 +145,12 @@ def _own(world: World, caller: Caller, key_id: UUID) -> ApiKey:
     return key
 
 
-@router.get("/keys/{key_id}")
+@router.get("/keys/{key_id}", response_model=schemas.Key)
 async def show_key(world: TheWorld, caller: Reader, key_id: UUID) -> Response:
     return JSONResponse(_row(world, _own(world, caller, key_id)))
 
 
-@router.patch("/keys/{key_id}")
+@router.patch("/keys/{key_id}", response_model=schemas.Key)
 async def update_key(world: TheWorld, caller: SessionOnly, key_id: UUID, body: KeyUpdate) -> Response:
     key = _own(world, caller, key_id)
     given = body.model_dump(exclude_unset=True)
@@ -169,13 +170,13 @@ async def update_key(world: TheWorld, caller: SessionOnly, key_id: UUID, body: K
     return JSONResponse(_row(world, key))
 
 
-@router.delete("/keys/{key_id}")
+@router.delete("/keys/{key_id}", response_model=schemas.Done)
 async def delete_key(world: TheWorld, caller: SessionOnly, key_id: UUID) -> Response:
     world.keys.change(_own(world, caller, key_id).id, deleted_at=world.now, is_active=False)
     return JSONResponse({"success": True})
 
 
-@router.get("/keys/{key_id}/refusals")
+@router.get("/keys/{key_id}/refusals", response_model=schemas.BudgetRefusals)
 async def list_refusals(world: TheWorld, caller: Reader, key_id: UUID) -> Response:
     key = _own(world, caller, key_id)
     return JSONResponse(

@@ -208,7 +208,7 @@ def _decoded(body: str | None) -> Json:
         return None
     try:
         decoded: Json = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return body
     return decoded
 
@@ -252,7 +252,7 @@ async def change_config(world: TheWorld, body: dict[str, JsonValue]) -> Response
 
 
 class Advance(BaseModel):
-    seconds: float = Field(ge=0)
+    seconds: float = Field(ge=0, le=315_360_000, description="At most ten years.")
 
 
 @router.post("/advance")

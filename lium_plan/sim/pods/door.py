@@ -21,9 +21,7 @@ class Door:
     A second, silent socket keeps the number reserved, so that a port which refuses today is the same tomorrow.
     """
 
-    def __init__(
-        self, on_connection: Callable[[socket.socket], Coroutine[None, None, None]], wanted: int = 0
-    ) -> None:
+    def __init__(self, on_connection: Callable[[socket.socket], Coroutine[None, None, None]], wanted: int = 0) -> None:
         self._on_connection = on_connection
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -113,9 +113,7 @@ def _local_volume(container: Container) -> str | None:
     return None if path.split("/")[1] in _SYSTEM else path
 
 
-def _make_private(
-    places: Places, container: Container, image: images.Image, local_volume: str | None
-) -> None:
+def _make_private(places: Places, container: Container, image: images.Image, local_volume: str | None) -> None:
     for name, mode in _PRIVATE.items():
         path = places.root / name
         path.mkdir(parents=True, exist_ok=True)
@@ -235,9 +233,7 @@ def _write_etc(etc: Path, container: Container, image: images.Image) -> None:
         "hostname": [name],
         # A pod in the simulator has no network: an address without a server makes names fail at once.
         "resolv.conf": ["nameserver 127.0.0.1", "options timeout:1 attempts:1"],
-        "environment": [
-            f"{key}={value}" for key, value in container.environment.items() if "\n" not in value
-        ],
+        "environment": [f"{key}={value}" for key, value in container.environment.items() if "\n" not in value],
         "passwd": [*rows, "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin"],
     }
     for file, lines in files.items():

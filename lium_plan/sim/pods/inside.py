@@ -26,9 +26,7 @@ Spec = Mapping[str, Any]
 # Above all SYS_ADMIN is missing: with it a pod could make its read-only mounts of the host writable.
 _KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 19, 27, 29, 31})
 
-_NAMESPACES = (
-    linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWNET | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC
-)
+_NAMESPACES = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWNET | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC
 _MAPPED_IDS = 65536
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = {
@@ -127,14 +125,10 @@ def _build_dev(dev: str, *, gpu_count: int) -> None:
         os.symlink("null", f"{dev}/{name}")
     os.mkdir(f"{dev}/pts")
     options = "newinstance,ptmxmode=0666,mode=0620"
-    linux.mount(
-        "devpts", f"{dev}/pts", kind="devpts", flags=linux.MS_NOSUID | linux.MS_NOEXEC, options=options
-    )
+    linux.mount("devpts", f"{dev}/pts", kind="devpts", flags=linux.MS_NOSUID | linux.MS_NOEXEC, options=options)
     os.mkdir(f"{dev}/shm")
     os.chmod(f"{dev}/shm", 0o1777)
-    linux.mount(
-        "tmpfs", f"{dev}/shm", kind="tmpfs", flags=linux.MS_NOSUID | linux.MS_NODEV, options="mode=1777"
-    )
+    linux.mount("tmpfs", f"{dev}/shm", kind="tmpfs", flags=linux.MS_NOSUID | linux.MS_NODEV, options="mode=1777")
 
 
 def become(uid: int, gid: int) -> None:
@@ -171,9 +165,7 @@ def join_container(user_fd: int, process_fd: int) -> None:
 def as_container_root() -> None:
     """In a session's process, after the fork that entered the pid namespace."""
     os.umask(0o022)
-    with contextlib.suppress(
-        PermissionError
-    ):  # a namespace with one mapped id has no other groups to give up
+    with contextlib.suppress(PermissionError):  # a namespace with one mapped id has no other groups to give up
         os.setgroups([0])
     os.setgid(0)
     os.setuid(0)

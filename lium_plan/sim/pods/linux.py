@@ -182,9 +182,7 @@ def landlock_writes(directories: tuple[str, ...], devices: tuple[str, ...]) -> N
     changes |= truncate if version >= 3 else 0
     ruleset = struct.pack("=Q", changes)
     fd = _checked(
-        _libc.syscall(
-            ctypes.c_long(_LANDLOCK_CREATE), ruleset, ctypes.c_long(len(ruleset)), ctypes.c_long(0)
-        ),
+        _libc.syscall(ctypes.c_long(_LANDLOCK_CREATE), ruleset, ctypes.c_long(len(ruleset)), ctypes.c_long(0)),
         "landlock_create_ruleset",
     )
     try:

@@ -113,9 +113,7 @@ class LocalRuntime:
                 self._say(f"PID 1 of pod {container.pod_id} could not be recorded: {error}")
 
         if self.mode == NAMESPACES:
-            return NamespaceMachine(
-                processes=self._processes, layout=self._layout, container=container, on_pid=on_pid
-            )
+            return NamespaceMachine(processes=self._processes, layout=self._layout, container=container, on_pid=on_pid)
         return ConfinedMachine(
             processes=self._processes,
             layout=self._layout,

@@ -30,11 +30,7 @@ class Output:
 
     def tail(self, count: int) -> tuple[str, ...]:
         lines = [*self._lines, self._open] if self._open else list(self._lines)
-        return (
-            tuple(line.decode("utf-8", "replace").rstrip("\r") for line in lines[-count:])
-            if count > 0
-            else ()
-        )
+        return tuple(line.decode("utf-8", "replace").rstrip("\r") for line in lines[-count:]) if count > 0 else ()
 
     def _keep(self, line: bytes) -> None:
         self._lines.append(line)

@@ -35,9 +35,7 @@ class Fault(enum.Enum):
 class Pod:
     """A started container. Made inside an event loop; `open` starts it, `close` ends it."""
 
-    def __init__(
-        self, *, container: Container, machine: Machine, key_path: Path, wanted: Mapping[int, int]
-    ) -> None:
+    def __init__(self, *, container: Container, machine: Machine, key_path: Path, wanted: Mapping[int, int]) -> None:
         self.container = container
         self.machine = machine
         self._loop = asyncio.get_running_loop()

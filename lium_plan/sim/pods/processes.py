@@ -20,9 +20,7 @@ from typing import Any
 import lium_plan
 from lium_plan.sim.pods import launcher
 
-_BOOT = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); from lium_plan.sim.pods.launcher import main; main()"
-)
+_BOOT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from lium_plan.sim.pods.launcher import main; main()"
 _PROBE_S = 20.0
 _RECEIVE_BYTES = 64
 

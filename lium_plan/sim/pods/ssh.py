@@ -131,9 +131,7 @@ class PodServer:
         except (OSError, NotRunningError, LaunchError) as error:
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, str(error)) from error
 
-        async def exchange(
-            ssh_reader: asyncssh.SSHReader[bytes], ssh_writer: asyncssh.SSHWriter[bytes]
-        ) -> None:
+        async def exchange(ssh_reader: asyncssh.SSHReader[bytes], ssh_writer: asyncssh.SSHWriter[bytes]) -> None:
             with contextlib.suppress(OSError, asyncssh.Error):
                 await asyncio.gather(_pump(ssh_reader, writer), _pump(reader, ssh_writer))
             ssh_writer.close()
@@ -194,9 +192,7 @@ def _request(process: asyncssh.SSHServerProcess[bytes]) -> Request:
     terminal = None
     if process.term_type is not None:
         columns, rows, width_px, height_px = process.term_size
-        terminal = Terminal(
-            process.term_type, rows=rows, columns=columns, width_px=width_px, height_px=height_px
-        )
+        terminal = Terminal(process.term_type, rows=rows, columns=columns, width_px=width_px, height_px=height_px)
         environment["TERM"] = process.term_type
     return Request(command=process.command, terminal=terminal, environment=environment)
 

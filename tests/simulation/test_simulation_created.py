@@ -1,0 +1,227 @@
+"""Created but not recorded, and locks: the cases of real tools that lost track of what they had made."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from lium_plan import operations
+from lium_plan.diagnostics import ExitCode
+from lium_plan.requests import ApplyRequest, Sources
+from lium_plan.sim.rows import PodStatus
+from tests.simulation.manifests import BOOTSTRAP, VOLUME, VOLUMES, fleet
+from tests.simulation.telling import RENT, find_point, mended, record, rents, told
+from tests.support.world import ACCOUNT, World
+from tests.support.world_oracles import all_done
+from tests.support.world_shell import Behaviour
+
+# --- A: created but not recorded -------------------------------------------------------------------------------------
+
+
+def test_a1_killed_after_the_server_acted_on_the_seventh_of_twenty_rents() -> None:
+    point = find_point("POST /executors/*/rent", "answered", 7, nodes=20)
+
+    async def story(world: World) -> None:
+        killed = await world.apply(crash_at=point.number)
+        assert killed.died_at == point
+        known = {charge.name for charge in world.open_charges("pod")}
+        assert len(known) >= 7
+        await mended(world)
+        now = {charge.name for charge in world.open_charges("pod")}
+        assert len(now) == 20
+        assert known <= now, "what had been made was kept"
+        assert (await world.destroy()).code == 0
+
+    told(story, nodes=20)
+
+
+def test_a3_a_lost_answer_with_one_match_is_adopted() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "lose_reply", "where": "after"}, **RENT)
+        await mended(world)
+        assert len(rents(world)) == 1
+
+    told(story)
+
+
+def test_a3_a_lost_answer_without_a_match_is_settled_by_replay() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "lose_reply", "where": "before"}, **RENT)
+        await mended(world)
+        first, *more = rents(world)
+        assert more == [first], "the same request once more, and nothing else"
+
+    told(story)
+
+
+def test_a3_two_matches_stop_with_8_and_say_what_to_look_at() -> None:
+    point = find_point("POST /executors/*/rent", "answered", 1, nodes=1)
+
+    async def story(world: World) -> None:
+        await world.apply(crash_at=point.number)
+        sent = next(row for row in reversed(tuple(world.lium.world.requests)) if row.path.endswith("/rent"))
+        async with httpx.AsyncClient(transport=world.lium.transport, base_url=world.lium.base_url) as client:
+            answer = await client.post(sent.path, content=sent.body, headers={"X-API-KEY": f"sk_sim_{ACCOUNT}"})
+        twin = answer.json()["pod_id"]
+        before = world.changes()
+        unsure = await world.apply()
+        assert unsure.code == ExitCode.UNKNOWN_OUTCOME
+        assert twin in unsure.words
+        sent_now = [f"{r.method} {r.path} {r.status}" for r in tuple(world.lium.world.requests) if r.method != "GET"][before:]
+        assert not sent_now, unsure.words
+        # A person deletes one of the two; then it goes on by itself.
+        async with httpx.AsyncClient(transport=world.lium.transport, base_url=world.lium.base_url) as client:
+            await client.delete(f"/pods/{twin}", headers={"X-API-KEY": f"sk_sim_{ACCOUNT}"})
+        await world.pass_time(120)
+        world.broken.clear()  # the two pods of one name are what this case is about
+        await mended(world)
+
+    told(story)
+
+
+def test_a5_a_500_after_the_work_was_done_makes_no_second_pod() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "answer", "status": 500, "where": "after"}, **RENT)
+        await mended(world)
+        assert len(world.open_charges("pod")) == 1
+        assert len({charge.object_id for charge in world.lium.world.charges if charge.kind == "pod"}) == 2  # and a foreign one
+
+    told(story)
+
+
+def test_a7_a_pod_that_is_not_listed_for_8_s_is_neither_dropped_nor_rented_again() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "twist", "twist": {"hide_seconds": 8}}, **RENT)
+        await mended(world)
+        assert len(rents(world)) == 1
+
+    told(story)
+
+
+def test_a7_also_when_its_answer_was_lost() -> None:
+    async def story(world: World) -> None:
+        world.configure(list_lag_seconds=8)
+        world.fault({"do": "lose_reply", "where": "after"}, **RENT)
+        await mended(world)
+        assert len(set(rents(world))) == 1
+
+    told(story)
+
+
+def test_a9_a_bootstrap_that_fails_leaves_the_pod_in_the_state() -> None:
+    async def story(world: World) -> None:
+        failed = await world.apply()
+        assert failed.code == ExitCode.PARTIAL
+        assert record(world).id in {charge.object_id for charge in world.open_charges("pod")}
+        await mended(world)
+        assert len(rents(world)) == 1, "the retry does not rent again"
+
+    told(story, manifest=fleet(more=BOOTSTRAP), behaviours=(Behaviour("make ready", 2, 1, b"no\n", times=1),))
+
+
+@pytest.mark.parametrize("twist", [{"volume_mount_fails": True}, {"visible_gpus": 0}, {"ssh": "silent"}])
+def test_a9_a_pod_that_never_gets_ready_is_known_until_it_is_given_back(twist: dict[str, object]) -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "twist", "twist": twist}, **RENT)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert len(rents(world)) == 2
+        all_done(world)
+
+    told(story, manifest=fleet(more=VOLUME, tail=VOLUMES))
+
+
+def test_a12_a_429_on_the_list_right_after_a_rent() -> None:
+    async def story(world: World) -> None:
+        limited = {"do": "answer", "status": 429, "headers": {"Retry-After": "7"}}
+        world.fault(limited, method="GET", path="pods", after=1, times=2)
+        world.fault({"do": "lose_reply", "where": "after"}, **RENT)
+        await mended(world)
+        assert len(rents(world)) == 1
+
+    told(story)
+
+
+# --- C: locks --------------------------------------------------------------------------------------------------------
+
+
+def test_c1_a_killed_owner_leaves_nobody_stuck_and_a_living_one_is_named() -> None:
+    async def story(world: World) -> None:
+        await world.apply(kill_after_s=6)
+        first = asyncio.create_task(world.apply())
+        await world.pass_time(3)
+        second = await world.apply()
+        assert second.code == ExitCode.LOCKED
+        assert "lium-plan apply" in second.words
+        assert "that process is running" in second.words
+        assert (await first).code == 0
+
+    told(story)
+
+
+def test_c1_waiting_for_the_lock() -> None:
+    async def story(world: World) -> None:
+        first = asyncio.create_task(world.apply())
+        await world.pass_time(3)
+        second = await world.apply(options=ApplyRequest(lock_timeout_s=600))
+        assert (await first).code == second.code == 0
+        assert len(rents(world)) == 1
+
+    told(story)
+
+
+@pytest.mark.parametrize("fault", ["stale", "manifest", "key", "unsafe", "declined"])
+def test_c2_every_failing_path_releases_the_lock(fault: str) -> None:
+    async def story(world: World) -> None:
+        made = await world.apply()
+        assert made.code == 0
+        whole = (world.folder / "project" / "lium.yaml").read_text()
+        if fault == "manifest":
+            world.write("lium.yaml", "version: 1\nproject: [\n")
+            assert (await world.apply()).code == ExitCode.ERROR
+        elif fault == "key":
+            world.fault({"do": "answer", "status": 401}, method="GET", path="**", times=None)
+            assert (await world.apply()).code == ExitCode.ERROR
+            world.clear_faults()
+        elif fault == "unsafe":
+            guarded = whole.replace("ttl: 24h", "ttl: 24h\n    lifecycle: {prevent_destroy: true}")
+            world.write("lium.yaml", guarded)
+            assert (await world.apply()).code == 0
+            assert (await world.destroy()).code == ExitCode.UNSAFE
+        elif fault == "declined":
+            world.write("lium.yaml", whole.replace("ttl: 24h", "ttl: 30h"))
+            assert (await world.apply(approve=lambda plan: False)).code == ExitCode.ERROR
+        else:
+            await _stale(world, whole)
+        world.write("lium.yaml", whole)
+        await mended(world)
+
+    told(story)
+
+
+async def _stale(world: World, whole: str) -> None:
+    saved = world.folder / "plan.json"
+    world.write("lium.yaml", whole.replace("ttl: 24h", "ttl: 30h"))
+    await world.apply(approve=lambda plan: (operations.save_plan(plan, saved), False)[1])
+    assert (await world.apply()).code == 0
+    stale = await world.apply(options=ApplyRequest(plan_file=saved))
+    assert stale.code == ExitCode.STALE, stale.words
+
+
+def test_c7_reading_works_while_an_apply_runs() -> None:
+    async def story(world: World) -> None:
+        running = asyncio.create_task(world.apply())
+        for _ in range(8):
+            await world.pass_time(4)
+            if world.state() is not None:
+                state = operations.load_state(world.settings)
+                assert state.project == "cases"
+                assert operations.outputs(world.settings) is not None
+                operations.events(world.settings)
+            operations.validate(world.settings, Sources(("project",)))
+        assert (await running).code == 0
+        assert {row.status for row in world.lium.world.pods} >= {PodStatus.RUNNING}
+
+    told(story)
