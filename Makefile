@@ -5,13 +5,20 @@ BIN := $(VENV)/bin
 RUN := $(VENV)/.installed
 
 
-.PHONY: demo test bench lint format check schemas clean
+.PHONY: demo test simulate bench lint format check schemas clean
 
 demo: $(RUN)
 	@$(BIN)/python -m examples.demo
 
 test: $(RUN)-test
 	$(BIN)/python -m pytest -n auto
+
+# Crashes at every point, then random histories: make simulate SEEDS=10000. JOBS processes side by side.
+SEEDS ?= 1000
+JOBS ?= 2
+simulate: $(RUN)-test
+	$(BIN)/python -m tests.simulation.exhaustive --jobs $(JOBS)
+	$(BIN)/python -m tests.simulation.seeds --count $(SEEDS) --jobs $(JOBS)
 
 # Beside peers, each in an environment of its own under build/; BENCH="startup ssh" chooses.
 bench: $(RUN)-test

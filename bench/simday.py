@@ -25,7 +25,6 @@ from lium_plan.sim.simulator import Beginning
 from tests.support.virtual import run_virtual
 
 FLEET = 50
-DAY_S = 24 * 3600.0
 ROUND_S = 60.0
 _PATIENCE = 5
 """So many refusals end a round."""
@@ -85,9 +84,7 @@ class _Keeper:
     async def fetch(self, method: str, path: str, body: object = None, **headers: str) -> bytes:
         sent = {"X-API-KEY": "sk_sim_local", **{name.replace("_", "-"): value for name, value in headers.items()}}
         content = None if body is None else json.dumps(body).encode()
-        request = httpx.Request(
-            method, _url(path), headers=sent, content=content, extensions={"timeout": {"read": 30}}
-        )
+        request = httpx.Request(method, _url(path), headers=sent, content=content, extensions={"timeout": {"read": 30}})
         try:
             response = await self.lium.transport.handle_async_request(request)
         except httpx.TransportError as problem:
@@ -101,10 +98,10 @@ class _Keeper:
         self.statuses[status] += 1
         self.history.update(f"\n{status} {len(answer)} ".encode() + answer)
 
-    async def keep(self) -> None:
+    async def keep(self, seconds: float) -> None:
         await self.ask("POST", "/_sim/faults", list(FAULTS))
         template = await self.ask("POST", "/templates", {"name": "day", "docker_image": "limsim/day"})
-        for _ in range(int(DAY_S / ROUND_S)):
+        for _ in range(int(seconds / ROUND_S)):
             await self.make_up(template["id"])
             await asyncio.sleep(ROUND_S)
         await self.ask("GET", "/users/me/events?limit=1000")
@@ -141,14 +138,14 @@ class _Keeper:
             refused += answer is None
 
 
-def a_day(seed: int = 7) -> Day:
-    """Live through one day. Raises the virtual loop's `Deadlock` when nothing could go on."""
+def a_day(seed: int = 7, *, hours: float = 24) -> Day:
+    """Live through one day, or so many hours of it. Raises the virtual loop's `Deadlock` when nothing could go on."""
 
     async def main() -> _Keeper:
         settings = Settings(market=Market.LIVELY, balance_usd=5000)
         async with open_in_process(Beginning(seed=seed, settings=settings)) as lium:
             keeper = _Keeper(lium)
-            await keeper.keep()
+            await keeper.keep(hours * 3600)
             return keeper
 
     wall, cpu = time.perf_counter(), time.process_time()

@@ -46,6 +46,23 @@ class OffersQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """One constraint, and what it keeps away."""
+
+    constraint: str
+    """In the manifest's words."""
+    wanted: str
+    """Its value, as one would write it."""
+    excluded: int
+    considered: int
+    nearest: Offer | None
+    """The cheapest offer that it alone keeps away."""
+    cure: str
+    """What to write instead to get that one."""
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class OffersAnswer:
     """What can be rented. `exclusions`: how many offers each constraint left out, most first."""
 
@@ -56,6 +73,10 @@ class OffersAnswer:
     skipped: tuple[Skipped, ...]
     exclusions: tuple[tuple[str, int], ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    """What a fleet's constraints, or the filters, cost."""
+    members: tuple[tuple[str, Offer | None], ...] = ()
+    """Only with `fleet`: the address of each member, and what it would get."""
 
 
 @dataclass(frozen=True, slots=True)

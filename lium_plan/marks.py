@@ -19,9 +19,7 @@ MAX_POD_NAME = 63
 MAX_VOLUME_NAME = 100
 
 _HEX6 = r"[0-9a-f]{6}"
-_POD = re.compile(
-    rf"lp-(?P<scope>{_HEX6})-(?P<lineage>{_HEX6})-(?P<nonce>[a-z2-7]{{8}})-(?P<tail>[a-z0-9-]+)"
-)
+_POD = re.compile(rf"lp-(?P<scope>{_HEX6})-(?P<lineage>{_HEX6})-(?P<nonce>[a-z2-7]{{8}})-(?P<tail>[a-z0-9-]+)")
 _VOLUME = re.compile(rf"(?:(?P<base>.*)-)?lp-(?P<scope>{_HEX6})-(?P<lineage>{_HEX6})", re.DOTALL)
 _TEMPLATE = re.compile(rf"lp-(?P<lineage>{_HEX6})-(?P<digest>[0-9a-f]{{12}})")
 

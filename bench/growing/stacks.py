@@ -45,7 +45,9 @@ class Stack:
 
 
 def manifest(shape: str, size: int) -> str:
-    head = "version: 1\nproject: growth\ntemplates:\n  torch: {image: 'pytorch/pytorch:2.4.0', env: {HF_HOME: /root/hf}}\n"
+    head = (
+        "version: 1\nproject: growth\ntemplates:\n  torch: {image: 'pytorch/pytorch:2.4.0', env: {HF_HOME: /root/hf}}\n"
+    )
     names = {"trainers": size} if shape == "one fleet" else {f"box-{number}": 1 for number in range(size)}
     return head + "fleets:\n" + "".join(f"  {name}:\n{FLEET.format(nodes=nodes)}" for name, nodes in names.items())
 
@@ -71,7 +73,8 @@ def write_stack(folder: Path, shape: str, size: int, *, applied: bool) -> Stack:
         (folder / "state" / "default.json").write_bytes(encode_snapshot(state))
         pods = [_pod_row(record) for record in records.values() if record.kind == "pod"]
         templates = [_template_row(record) for record in records.values() if record.kind == "template"]
-    return Stack(folder, {name: json.dumps(body).encode() for name, body in _answers(pods, templates, size).items()})
+    nodes = 100 if applied else max(size // 4, 100)
+    return Stack(folder, {name: json.dumps(body).encode() for name, body in _answers(pods, templates, nodes).items()})
 
 
 def _records(folder: Path, now: datetime) -> dict[str, Record]:
@@ -94,13 +97,13 @@ def _pod(resource: Resource, number: int, now: datetime) -> tuple[str, dict[str,
     """What a rent and the wait for it leave in a record."""
     member = str(resource.address.member)
     node = f"aa11bb22-cc33-4d44-8e55-{number:012x}"
-    offer = Offer(
-        node, "H100", 1, 80, 24, 249, 61, 122, Decimal("1.99"), Decimal("1.99"), "us-ms", Tier.SECURE
-    )
+    offer = Offer(node, "H100", 1, 80, 24, 249, 61, 122, Decimal("1.99"), Decimal("1.99"), "us-ms", Tier.SECURE)
     created = now - timedelta(hours=2)
     facts = {
         **offer_facts(offer),
-        "pod_name": pod_name("growth", "default", LINEAGE, f"{number:08d}".translate(NONCE), resource.address.name, member),
+        "pod_name": pod_name(
+            "growth", "default", LINEAGE, f"{number:08d}".translate(NONCE), resource.address.name, member
+        ),
         "ceiling_per_hour_usd": "2.50",
         "rented_at": created.isoformat(),
         "host": f"pod-{number}.example.net",
@@ -120,7 +123,7 @@ NONCE = str.maketrans("0189", "abcd")
 """Digits that base32 lacks."""
 
 
-def _answers(pods: list[dict[str, object]], templates: list[dict[str, object]], size: int) -> dict[str, object]:
+def _answers(pods: list[dict[str, object]], templates: list[dict[str, object]], nodes: int) -> dict[str, object]:
     now = datetime.now(UTC).isoformat()
     return {
         "/users/me": {"id": ACCOUNT, "name": "bench", "balance": 1e6, "workspace": {"id": WORKSPACE, "name": "bench"}},
@@ -129,7 +132,7 @@ def _answers(pods: list[dict[str, object]], templates: list[dict[str, object]], 
         "/templates": templates,
         "/volumes": [],
         "/docker-credentials/": [],
-        "/public/v1/nodes": {"generated_at": now, "nodes": [_node(number) for number in range(max(size // 4, 100))]},
+        "/public/v1/nodes": {"generated_at": now, "nodes": [_node(number) for number in range(nodes)]},
         "/executors": [],
     }
 
@@ -169,7 +172,12 @@ def _pod_row(record: Record) -> dict[str, object]:
         "cluster_overlay_ip": None,
         "created_by_api_key_id": None,
         "workspace_id": WORKSPACE,
-        "template": {"id": TEMPLATE_ID, "name": "torch", "docker_image": "pytorch/pytorch", "docker_image_tag": "2.4.0"},
+        "template": {
+            "id": TEMPLATE_ID,
+            "name": "torch",
+            "docker_image": "pytorch/pytorch",
+            "docker_image_tag": "2.4.0",
+        },
         "executor": {
             "id": facts["node_id"],
             "machine_name": "NVIDIA H100 80GB HBM3",
@@ -198,7 +206,7 @@ def _template_row(record: Record) -> dict[str, object]:
 
 
 def _node(number: int) -> dict[str, object]:
-    """A whole machine of eight; a quarter as many as pods are wanted, twice what they need."""
+    """A whole machine of eight. A market has a hundred of them; a first plan needs a quarter as many as pods."""
     return {
         "id": f"aa11bb22-cc33-4d44-8e55-{number + 2**32:012x}",
         "gpu_model": "NVIDIA H100 80GB HBM3",

@@ -55,7 +55,8 @@ def command(session: Session, **values: Any) -> ExitCode:
     answer = session.run(lambda interrupt: operations.list_offers(settings, asked))
     printer, limit = session.printer, values["limit"]
     if values["as_json"]:
-        printer.json(offers_view.offers_json(answer, limit=limit))
+        grouping = offers_view.Grouping(values["group_by"]) if values["group_by"] else None
+        printer.json(offers_view.offers_json(answer, limit=limit, grouping=grouping))
     elif values["as_csv"]:
         printer.out(offers_view.offers_csv(answer, limit=limit))
     elif values["group_by"]:

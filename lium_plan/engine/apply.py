@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from lium_plan.addresses import Address
-from lium_plan.diagnostics import Diagnostic, error
+from lium_plan.diagnostics import Diagnostic, Failure, error
 from lium_plan.engine.bookkeeping import is_bookkeeping, keep_books
 from lium_plan.engine.emitter import Emitter
 from lium_plan.engine.events import ActionResult, EventType, ResultKind
@@ -208,6 +208,8 @@ def _name_of(record: Record) -> str:
 
 def _unexpected(action: Action, failure: BaseException | None) -> Diagnostic:
     """Whatever else a driver raises fails its own action only; the class says where to look."""
+    if isinstance(failure, Failure) and failure.diagnostics:
+        return replace(failure.diagnostics[0], address=str(action.address))
     return error("action-failed", f"{action.verb}: {type(failure).__name__}: {failure}", address=str(action.address))
 
 

@@ -17,7 +17,6 @@ from lium_plan.addresses import Address
 from lium_plan.diagnostics import error
 from lium_plan.kinds.pod.offers import Feed, Offer, Requirement
 from lium_plan.kinds.protocol import ActionFailed, Claim
-from lium_plan.kinds.values import Placement
 from lium_plan.planning.exclusions import summary
 from lium_plan.planning.placement import Need, ceiling_of, place
 
@@ -136,7 +135,7 @@ class Desk:
         now, need, ceiling = _find(feed, planned), self._needs[address], self._ceilings.get(address)
         if now is None or (ceiling is not None and now.price_per_hour_usd > ceiling):
             return None
-        if need.placement == Placement.SPREAD and now.node_id in self._in_use(address).get(need.fleet, ()):
+        if need.keeps_apart and now.node_id in self._in_use(address).get(need.fleet, ()):
             return None
         return now if self._room(feed, now.node_id) >= now.gpu_count else None
 

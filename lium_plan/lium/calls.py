@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -131,12 +132,15 @@ class Caller:
         answer = await self.answer(call)
         return parsed_body(call, answer)
 
-    async def rows(self, call: Call) -> list[object]:
-        """A list answer. Anything else is an error, never an empty list."""
-        body = await self.json(call)
-        if not isinstance(body, list):
-            raise malformed(call, f"expected a list, got {json_type(body)}")
-        return body
+    async def rows(self, call: Call) -> Iterator[object]:
+        """The rows of a list answer, each parsed when it is asked for: a big list is never held whole.
+
+        Anything but a list is an error, never an empty list; it may be found out half-way.
+        """
+        answer = await self.answer(call)
+        if answer.cut is not None:
+            raise malformed(call, f"it is incomplete, {answer.cut.value}", status=answer.status)
+        return parsed_rows(call, answer.body, answer.status)
 
     async def _attempt(self, call: Call, turn: Turn) -> Answer | LiumError:
         await self.limits.enter(turn)
@@ -189,9 +193,55 @@ class Caller:
             return 0.0 if limited and elapsed_s < self.limits.patience_s(call.family) else None
         if attempt >= call.attempts or not isinstance(error, (RateLimitedError, ServerError, TransportError)):
             return None
-        return (
-            0.0 if limited else max(2.0 ** (attempt - 1) + self._random() * 0.5, error.retry_after_s or 0.0)
-        )
+        return 0.0 if limited else max(2.0 ** (attempt - 1) + self._random() * 0.5, error.retry_after_s or 0.0)
+
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_DECODER = json.JSONDecoder()
+
+
+def parsed_rows(call: Call, body: bytes, status: int) -> Iterator[object]:
+    """The elements of a JSON array one by one. Raises MalformedAnswerError for anything else."""
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise malformed(call, "it is not JSON", status=status) from None
+    index = _after_space(text, 0)
+    if text[index : index + 1] != "[":
+        raise malformed(call, _no_list(text), status=status)
+    index = _after_space(text, index + 1)
+    if text[index : index + 1] == "]":
+        index += 1
+    else:
+        while True:
+            try:
+                value, index = _DECODER.raw_decode(text, index)
+            except (ValueError, RecursionError):
+                raise malformed(call, "it is not JSON", status=status) from None
+            yield value
+            index = _after_space(text, index)
+            mark, index = text[index : index + 1], index + 1
+            if mark == "]":
+                break
+            if mark != ",":
+                raise malformed(call, "it is not JSON", status=status)
+            index = _after_space(text, index)
+    if _after_space(text, index) != len(text):
+        raise malformed(call, "it is not JSON", status=status)
+
+
+def _after_space(text: str, index: int) -> int:
+    found = _SPACE.match(text, index)
+    return index if found is None else found.end()
+
+
+def _no_list(text: str) -> str:
+    if not text.strip():
+        return "it is empty"
+    try:
+        return f"expected a list, got {json_type(json.loads(text))}"
+    except (ValueError, RecursionError):
+        return "it is not JSON"
 
 
 def parsed_body(call: Call, answer: Answer) -> object:

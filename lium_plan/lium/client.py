@@ -179,9 +179,12 @@ class LiumClient:
         pod_id = None if row.get("success") is False else as_text(row.get("pod_id")) or as_text(row.get("id"))
         return RentAnswer(pod_id=pod_id, replayed=is_replayed(answer.headers))
 
-    async def pods(self, *, attempts: int = ATTEMPTS) -> tuple[Pod, ...]:
-        """Every pod the key may see (contract §2.7.1). A failed list is an error, never an empty one."""
-        return await self._many(read("pods", attempts=attempts), Pod.from_row)
+    async def pods(self, *, attempts: int = ATTEMPTS, hosts: bool = True) -> tuple[Pod, ...]:
+        """Every pod the key may see (contract §2.7.1). A failed list is an error, never an empty one.
+
+        Without `hosts` the rows of hosts (but for their addresses) and templates are left out.
+        """
+        return await self._many(read("pods", attempts=attempts), lambda row: Pod.from_row(row, hosts=hosts))
 
     async def pod(self, pod_id: str) -> Pod:
         """One pod. NotFoundError once it is deleted, and at times while the list still shows it (contract §2.7.2)."""
@@ -260,9 +263,7 @@ class LiumClient:
 
     async def create_template(self, body: Mapping[str, object]) -> Template:
         """Create a template from the fields of contract §2.9.3. Waits for the account's limit."""
-        call = write(
-            "POST", "templates", family=Family.TEMPLATE_CREATE, json=body, secrets=environment_values(body)
-        )
+        call = write("POST", "templates", family=Family.TEMPLATE_CREATE, json=body, secrets=environment_values(body))
         return await self._one(call, Template.from_row)
 
     async def delete_template(self, template_id: str) -> Deletion:
@@ -280,9 +281,7 @@ class LiumClient:
         body = {"name": name, "description": description}
         return await self._one(write("POST", "volumes", json=body), Volume.from_row)
 
-    async def update_volume(
-        self, volume_id: str, *, name: str | None = None, description: str | None = None
-    ) -> None:
+    async def update_volume(self, volume_id: str, *, name: str | None = None, description: str | None = None) -> None:
         """Rename or redescribe a volume; None leaves a field as it is."""
         body = {"name": name, "description": description}
         given = {field: value for field, value in body.items() if value is not None}

@@ -85,9 +85,7 @@ def is_replayed(headers: Mapping[str, str]) -> bool:
     return headers.get("idempotent-replayed", "").strip().lower() == "true"
 
 
-def read_retry_after(
-    value: str | None, *, date: str | None = None, now: datetime | None = None
-) -> float | None:
+def read_retry_after(value: str | None, *, date: str | None = None, now: datetime | None = None) -> float | None:
     """Seconds to wait, 0 to 60. Seconds or an HTTP date (relative to the answer's `Date`, else to `now`)."""
     text = (value or "").strip()[:64]
     if not text:
@@ -172,9 +170,7 @@ def _parse(text: str) -> object:
 def _plain(text: str, content_type: str) -> str:
     """The words of a body that isn't JSON: a page's title, else its text."""
     head = text[:16384]
-    if "html" not in content_type.lower() and not head.lstrip()[:15].lower().startswith(
-        ("<!doctype", "<html")
-    ):
+    if "html" not in content_type.lower() and not head.lstrip()[:15].lower().startswith(("<!doctype", "<html")):
         return head
     title = _TITLE.search(head)
     if title and title.group(1).strip():
@@ -199,11 +195,7 @@ def _message(body: Mapping[str, object]) -> str:
             return f"{text} (active operation: {operation})" if operation else text
     inner = body.get("error")
     return (
-        _string(detail)
-        or _string(top)
-        or _string(_mapping(inner).get("message"))
-        or _string(inner)
-        or _DEFAULT_MESSAGE
+        _string(detail) or _string(top) or _string(_mapping(inner).get("message")) or _string(inner) or _DEFAULT_MESSAGE
     )
 
 

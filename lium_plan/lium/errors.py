@@ -80,9 +80,7 @@ class LiumError(Exception):
         tail = [f"code {self.code}"] if self.code else []
         if self.request_id:
             tail.append(f"request {self.request_id}")
-        return f"{where}{_status_words(self.status)}{self.message}" + (
-            f" ({', '.join(tail)})" if tail else ""
-        )
+        return f"{where}{_status_words(self.status)}{self.message}" + (f" ({', '.join(tail)})" if tail else "")
 
     @property
     def broken_pod_id(self) -> str | None:

@@ -9,6 +9,8 @@ from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
 
 _MAX_DIGITS = 40
+MOST = 10**18
+"""Whole numbers below it need no second look."""
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
@@ -88,6 +90,10 @@ def _digits(value: float) -> str:
 
 def as_int(value: object) -> int | None:
     """A whole number, also `"1"` and `1.0`; a fraction is None."""
+    if type(value) is int and -MOST < value < MOST:
+        return value
+    if type(value) is str and len(value) < 16 and value.isascii() and value.isdigit():
+        return int(value)
     number = as_decimal(value)
     if number is None or number != number.to_integral_value():
         return None

@@ -44,6 +44,10 @@ __all__ = [
 ]
 
 
+_HOST_ADDRESS = "executor_ip_address"
+_NOTHING: Mapping[str, object] = {}
+
+
 class Deletion(StrEnum):
     """What a DELETE was answered. Neither is a proof that the thing is gone."""
 
@@ -103,7 +107,8 @@ class Pod:
     """The host's row (contract §3.1)."""
 
     @classmethod
-    def from_row(cls, value: object) -> Pod:
+    def from_row(cls, value: object, *, hosts: bool = True) -> Pod:
+        """Without `hosts` the host's row and the template's, most of a list of pods, are left out but for the address."""
         row = row_of(value, "pod")
         template, executor = as_mapping(row.get("template")), as_mapping(row.get("executor"))
         volume = as_mapping(row.get("volume"))
@@ -120,14 +125,14 @@ class Pod:
             created_at=as_time(row.get("created_at")),
             removal_at=as_time(row.get("removal_scheduled_at")),
             template_id=as_text(row.get("template_id")) or as_text(template.get("id")),
-            template=template,
+            template=template if hosts else _NOTHING,
             volume_id=as_text(row.get("volume_id")) or as_text(volume.get("id")),
             local_volume_path=as_text(row.get("local_volume_path")),
             estimated_ready_s=as_int(row.get("estimated_ready_seconds")),
             phase=as_text(row.get("phase")),
             cluster_id=as_text(row.get("cluster_id")),
             api_key_id=as_text(row.get("api_key_id")) or as_text(row.get("created_by_api_key_id")),
-            executor=executor,
+            executor=executor if hosts else {_HOST_ADDRESS: executor.get(_HOST_ADDRESS)},
         )
 
 
@@ -176,9 +181,7 @@ class Template:
                 for name, item in as_mapping(row.get("environment")).items()
                 if (text := as_text(item)) is not None
             },
-            entrypoint=" ".join(as_strings(entrypoint))
-            if isinstance(entrypoint, list)
-            else as_text(entrypoint) or "",
+            entrypoint=" ".join(as_strings(entrypoint)) if isinstance(entrypoint, list) else as_text(entrypoint) or "",
             startup_commands=as_text(row.get("startup_commands")) or "",
             volumes=as_strings(row.get("volumes")),
             is_private=as_bool(row.get("is_private")),

@@ -86,7 +86,5 @@ def parameter(value: str | int | float | bool) -> str:
 def environment_values(body: Mapping[str, object]) -> tuple[str, ...]:
     """A template's environment may hold secrets."""
     return tuple(
-        str(value)
-        for value in as_mapping(body.get("environment")).values()
-        if len(str(value)) >= _SECRET_LENGTH
+        str(value) for value in as_mapping(body.get("environment")).values() if len(str(value)) >= _SECRET_LENGTH
     )

@@ -108,15 +108,11 @@ def checked_base_url(base_url: str, *, networked: bool = True) -> SplitResult:
         parts = urlsplit(base_url.strip().rstrip("/"))
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise LiumConfigError(
-            "LIUM_BASE_URL is not a valid address; it looks like https://lium.io/api"
-        ) from None
+        raise LiumConfigError("LIUM_BASE_URL is not a valid address; it looks like https://lium.io/api") from None
     if parts.scheme not in ("https", "http") or not host:
         raise LiumConfigError("LIUM_BASE_URL must be an https:// address, like https://lium.io/api")
     if parts.username is not None or parts.password is not None:
-        raise LiumConfigError(
-            "LIUM_BASE_URL must not contain a user name or password; the key goes in LIUM_API_KEY"
-        )
+        raise LiumConfigError("LIUM_BASE_URL must not contain a user name or password; the key goes in LIUM_API_KEY")
     if parts.query or parts.fragment:
         raise LiumConfigError("LIUM_BASE_URL must not contain `?` or `#`")
     if parts.scheme == "http" and networked and not is_loopback(host):
@@ -141,9 +137,7 @@ def proxy_for(parts: SplitResult, environ: Mapping[str, str]) -> str | None:
     """The environment's proxy for an address; None for plain http and where `NO_PROXY` says so."""
     if parts.scheme != "https":
         return None
-    lower = {
-        name.lower(): value for name, value in environ.items() if name.lower().endswith("_proxy") and value
-    }
+    lower = {name.lower(): value for name, value in environ.items() if name.lower().endswith("_proxy") and value}
     proxies = {name.removesuffix("_proxy"): value for name, value in lower.items()}
     if _goes_direct(parts, proxies.get("no", "")):
         return None
@@ -218,9 +212,7 @@ class Transport:
         except ValueError:
             same, where = False, "an invalid address"
         if not same:
-            raise self._redirected(
-                request, answer, f"leads to {where[:100]!r}, and the key must not go there"
-            )
+            raise self._redirected(request, answer, f"leads to {where[:100]!r}, and the key must not go there")
         return target
 
     def _redirected(self, request: Outgoing, answer: Answer, why: str) -> RedirectError:
@@ -253,9 +245,7 @@ class Transport:
         sent = not isinstance(error, _NOT_SENT)
         words = _cause_words(error)
         if sent:
-            message = (
-                f"the connection to {self._parts.hostname} failed before the answer was complete ({words})"
-            )
+            message = f"the connection to {self._parts.hostname} failed before the answer was complete ({words})"
         else:
             message = f"can't connect to {self._parts.hostname} ({words})"
         return TransportError(message, sent=sent, operation=request.operation)

@@ -30,9 +30,7 @@ class Window:
 
     def __post_init__(self) -> None:
         if self.count < 1 or self.period_s <= 0:
-            raise ValueError(
-                f"a window needs a positive count and period, not {self.count} in {self.period_s} s"
-            )
+            raise ValueError(f"a window needs a positive count and period, not {self.count} in {self.period_s} s")
 
     @property
     def clear_s(self) -> float:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,8 @@ MAX_NODES = 1_500_000
 MAX_REPEATED = 500_000
 """Nodes that aliases may add to those that were written."""
 MAX_DEPTH = 64
+SHORT = 40
+"""Characters up to which equal texts are kept once."""
 
 
 _INTEGER = re.compile(r"-?[1-9][0-9]{0,17}|0")
@@ -248,10 +251,12 @@ class _Composer:
             self.check_tag(event)
         if self.watch_tabs:
             self.scalars.append(_span(event))
-        value: object = event.value
+        # A big manifest says the same things over and over.
+        text = sys.intern(str(event.value)) if len(event.value) <= SHORT else str(event.value)
+        value: object = text
         # `implicit[0]` is True for plain scalars only.
         if event.implicit[0]:
-            value = resolve(event.value)
+            value = resolve(text)
         if event.anchor is not None:
             self.anchors[event.anchor] = value
         return value
@@ -319,7 +324,7 @@ class _Composer:
             self.check_tag(event)
         if self.watch_tabs:
             self.scalars.append(_span(event))
-        key = str(event.value)
+        key = sys.intern(str(event.value))
         if event.anchor is not None:
             self.anchors[event.anchor] = key
         plain = bool(event.implicit[0])

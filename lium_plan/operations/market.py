@@ -3,60 +3,97 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
-from lium_plan.answers import OffersAnswer, OffersQuery
+from lium_plan.addresses import Address
+from lium_plan.answers import LeftOut, OffersAnswer, OffersQuery
 from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
-from lium_plan.kinds.pod.offers import ANY, Feed, Requirement, Tier
+from lium_plan.kinds.pod.offers import ANY, Feed, Offer, Requirement, Tier
 from lium_plan.kinds.pod.spec import requirement_of as fleet_requirement
+from lium_plan.kinds.registry import kind
 from lium_plan.manifest.expand import expand
 from lium_plan.operations.connecting import api_failures, connect
 from lium_plan.operations.observing import load_feed
 from lium_plan.operations.validating import load_manifest
-from lium_plan.planning.exclusions import explain
+from lium_plan.planning.exclusions import RISING, TAKEN, Exclusion, explain
 from lium_plan.planning.exclusions import summary as why_nothing
+from lium_plan.planning.placement import Need, Placed, place
+from lium_plan.planning.rents import placement_of, ttl_s
 from lium_plan.requests import Sources
 from lium_plan.settings import Settings
 
 EVERYTHING = Requirement((), 0, tiers=(Tier.SECURE, Tier.SPOT))
-"""No constraint; a count of 0 stands for any."""
 
 
 async def list_offers(settings: Settings, query: OffersQuery) -> OffersAnswer:
     """Raises `Failure` for a filter that makes no sense, or when the market can't be read."""
-    wanted = requirement_of(settings, query)
+    members = _members(settings, query)
+    base = members[0].requirement if members else EVERYTHING
+    wanted = _narrowed(base, _filters(query), query)
     async with connect(settings, key_needed=False) as connection:
         with api_failures("read the market"):
             feed = await load_feed(connection.client)
-    return answer(feed, wanted, named=query.fleet)
+        now = connection.client.server_time()
+    needs = [
+        replace(need, requirement=wanted, until=None if ttl is None else now + timedelta(seconds=ttl))
+        for need, ttl in ((member.need, member.ttl_s) for member in members)
+    ]
+    return answer(feed, wanted, needs=needs)
 
 
-def answer(feed: Feed, wanted: Requirement, *, named: str | None) -> OffersAnswer:
-    """The offers that fit, and how many each constraint leaves out."""
-    fitting = []
+def answer(feed: Feed, wanted: Requirement, *, needs: Sequence[Need] = ()) -> OffersAnswer:
+    """The offers that fit, what each constraint leaves out, and what the members of a fleet would get."""
+    fitting = tuple(offer for offer in feed.offers if wanted.fits(offer))
     left_out: Counter[str] = Counter()
     for offer in feed.offers:
-        asked = wanted if wanted.gpu_count else replace(wanted, gpu_count=offer.gpu_count)
-        faults = asked.violations(offer)
-        left_out.update(faults)
-        if not faults:
-            fitting.append(offer)
-    diagnostics: tuple[Diagnostic, ...] = ()
-    if not fitting and feed.offers:
-        asked = wanted if wanted.gpu_count else replace(wanted, gpu_count=1)
-        why = why_nothing(explain(asked, feed.offers))
-        diagnostics = (
-            warning("no-offer", f"nothing on offer fits: {why}", address=f"fleet.{named}" if named else None),
-        )
+        left_out.update(wanted.violations(offer))
+    why = explain(wanted, feed.offers) if feed.offers else ()
+    placed = place(needs, feed) if needs else {}
     return OffersAnswer(
-        feed.generated_at, feed.nodes, tuple(fitting), feed.skipped, tuple(left_out.most_common()), diagnostics
+        feed.generated_at,
+        feed.nodes,
+        fitting,
+        feed.skipped,
+        tuple(left_out.most_common()),
+        tuple(_missing(feed, fitting, why, placed)),
+        tuple(_left_out(why, fitting)),
+        tuple((str(address), found.offer) for address, found in placed.items()),
     )
 
 
-def requirement_of(settings: Settings, query: OffersQuery) -> Requirement:
-    """The fleet's constraints, narrowed by the other filters. Raises `Failure`."""
-    base = EVERYTHING if query.fleet is None else _fleet(settings, query)
-    asked = _filters(query)
+def _missing(
+    feed: Feed, fitting: Sequence[Offer], why: Sequence[Exclusion], placed: Mapping[Address, Placed]
+) -> Iterator[Diagnostic]:
+    lacking = [(address, found) for address, found in placed.items() if found.offer is None]
+    if lacking:
+        address, found = lacking[0]
+        yield warning(
+            "no-offer",
+            f"nothing for {len(lacking)} of {len(placed)} members: {why_nothing(found.exclusions)}",
+            address=f"fleet.{address.name}",
+        )
+    elif not fitting and feed.offers:
+        yield warning("no-offer", f"nothing on offer fits: {why_nothing(why)}")
+
+
+def _left_out(why: Iterable[Exclusion], fitting: Sequence[Offer]) -> Iterator[LeftOut]:
+    """What to loosen. While something fits, other GPUs are not what was asked for, nor are dearer offers news."""
+    cheapest = min((offer.price_per_hour_usd for offer in fitting), default=None)
+    for item in why:
+        if item.constraint in (TAKEN, RISING) or (fitting and item.constraint in ("gpu", "gpu count")):
+            continue
+        nearest = item.nearest
+        if cheapest is not None and nearest is not None and (item.others or nearest.price_per_hour_usd >= cheapest):
+            item, nearest = replace(item, nearest=None, cure=""), None
+        yield LeftOut(
+            item.constraint, item.wanted, item.excluded, item.considered, nearest, item.cure, sentence=str(item)
+        )
+
+
+def _narrowed(base: Requirement, asked: Requirement, query: OffersQuery) -> Requirement:
+    """A fleet's constraints, narrowed by the other filters."""
     given = {
         "gpus": asked.gpus,
         "gpu_count": asked.gpu_count if query.gpu is not None else 0,
@@ -108,13 +145,27 @@ def _without_none(value: object) -> object:
     return value
 
 
-def _fleet(settings: Settings, query: OffersQuery) -> Requirement:
+@dataclass(frozen=True, slots=True)
+class _Member:
+    need: Need
+    requirement: Requirement
+    ttl_s: int | None
+
+
+def _members(settings: Settings, query: OffersQuery) -> tuple[_Member, ...]:
+    """The members of the fleet that was named. Raises `Failure`."""
+    if query.fleet is None:
+        return ()
     manifest = load_manifest(settings, query.sources or Sources())
     desired = expand(manifest, stack=settings.stack)
+    found = []
     for resource in desired.resources.values():
-        if resource.kind == "pod" and resource.address.name == query.fleet:
-            found: Requirement = resource.spec.requirement
-            return found
+        wanted = kind(resource.kind).requirement(resource.spec)
+        if wanted is not None and resource.address.name == query.fleet:
+            need = Need(resource.address, wanted, query.fleet, placement_of(resource))
+            found.append(_Member(need, wanted, ttl_s(resource)))
+    if found:
+        return tuple(found)
     known = ", ".join(sorted(desired.fleets)) or "none"
     raise Failure(
         ExitCode.ERROR,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 
 from lium_plan.kinds.desired import Desired
@@ -40,6 +41,7 @@ async def make_plan(settings: Settings, request: PlanRequest, *, outside: Outsid
         async with connect(settings, outside=outside) as connection:
             known = state if state is not None else unborn_state(settings, manifest, outside)
             planned = await look_and_plan(settings, connection, manifest, known, request, born=state is not None)
+        gc.freeze()  # all of it stays to the end of the command: nothing is to be found among it
     return planned.plan
 
 

@@ -28,9 +28,11 @@ class Exclusion:
     considered: int
     """Offers with the right GPU and count, or all where there are none."""
     nearest: Offer | None = None
-    """The cheapest offer that this constraint alone rules out."""
+    """The cheapest offer that it alone rules out; else the one that the fewest others rule out too."""
     cure: str = ""
     """What to write instead to get `nearest`."""
+    others: tuple[str, ...] = ()
+    """The other constraints that rule `nearest` out; the cure loosens them too."""
 
     def __str__(self) -> str:
         if self.constraint == TAKEN:
@@ -40,7 +42,7 @@ class Exclusion:
         )
         if self.nearest is None:
             return text
-        return f"{text}; {self.cure} would give the cheapest at ${self.nearest.price_per_hour_usd.normalize():f}/h"
+        return f"{text}; {self.cure} would give the cheapest at {_price(self.nearest)}"
 
 
 def explain(
@@ -53,25 +55,18 @@ def explain(
     faults = [(offer, requirement.violations(offer)) for offer in sorted(offers, key=preference)]
     considered = [(offer, names) for offer, names in faults if not {"gpu", "gpu count"} & set(names)] or faults
     excluded: dict[str, int] = {}
-    nearest: dict[str, Offer] = {}
+    nearest: dict[str, tuple[Offer, tuple[str, ...]]] = {}
     for _, names in considered:
         for name in names:
             excluded[name] = excluded.get(name, 0) + 1
     for offer, names in faults:
         if len(names) == 1:
-            nearest.setdefault(names[0], offer)
+            nearest.setdefault(names[0], (offer, names))
             excluded.setdefault(names[0], sum(names[0] in others for _, others in faults))
-    found = [
-        Exclusion(
-            name,
-            wanted(requirement, name),
-            count,
-            len(considered),
-            nearest.get(name),
-            cure(requirement, name, nearest.get(name)),
-        )
-        for name, count in excluded.items()
-    ]
+    for offer, names in sorted(considered, key=lambda item: len(item[1])):
+        for name in names:
+            nearest.setdefault(name, (offer, names))
+    found = [_exclusion(requirement, name, count, len(considered), *nearest[name]) for name, count in excluded.items()]
     met = sum(not names for _, names in considered)
     if fitting:
         found.append(Exclusion(TAKEN, "", len(fitting), len(considered)))
@@ -80,8 +75,24 @@ def explain(
     return tuple(sorted(found, key=_rank))
 
 
-def _rank(item: Exclusion) -> tuple[bool, int, str]:
-    return (item.nearest is None, -item.excluded, item.constraint)
+def _exclusion(
+    requirement: Requirement, name: str, excluded: int, considered: int, nearest: Offer, names: Sequence[str]
+) -> Exclusion:
+    others = tuple(other for other in names if other != name)
+    cures = [cure(requirement, name, nearest), *(f"{other} {cure(requirement, other, nearest)}" for other in others)]
+    return Exclusion(
+        name, wanted(requirement, name), excluded, considered, nearest, " together with ".join(cures), others
+    )
+
+
+def _price(offer: Offer) -> str:
+    """`$1.70/h`, with more decimals where they count."""
+    price = offer.price_per_hour_usd
+    return f"${price:.2f}/h" if price == round(price, 2) else f"${price.normalize():f}/h"
+
+
+def _rank(item: Exclusion) -> tuple[bool, bool, int, str]:
+    return (item.nearest is None, bool(item.others), -item.excluded, item.constraint)
 
 
 def summary(exclusions: Sequence[Exclusion]) -> str:

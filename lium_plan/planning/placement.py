@@ -39,6 +39,10 @@ class Need:
     until: datetime | None = None
     """When its time to live would end; None: never."""
 
+    @property
+    def keeps_apart(self) -> bool:
+        return self.placement == Placement.SPREAD
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:

@@ -32,7 +32,7 @@ NEAR = 0.001
 STANDING_EFFORT, PACKS_EFFORT, COST_EFFORT, TIES_EFFORT = 200_000, 6_000, 10_000, 3_000
 """How long a search goes on: its nodes times the columns that it goes through. Only packing large fleets needs all."""
 FEW_COLUMNS = 300
-"""Up to so many the solver's thorough ways pay even where only counts are at stake."""
+"""Up to so many, packing and ties are searched to the end too."""
 BRIEFLY = {"mip_pool_soft_limit": 100, "mip_lp_age_limit": 2, "mip_allow_restart": False}
 """Few cuts: they cost more than they help where what is left is small."""
 STANDING_WEIGHT, PACK_WEIGHT = 1000.0, 10.0
@@ -53,7 +53,7 @@ class _Quiet(highspy.Highs):
 class Solved:
     seating: Seating
     bound_usd: float
-    """No seating with as many members and as few packed nodes costs less."""
+    """No seating with as many members and as few packed nodes costs less (of a large market: with those nodes)."""
 
 
 def solve(
@@ -64,21 +64,24 @@ def solve(
     Not `exact`: a short look, for many parties; what it finds is nearly always within `NEAR` of the bound.
     """
     model = _Model(parties, room, start)
+    standing, packs = model.standing_goal(), model.packs_goal()
+    thorough = exact and model.columns <= FEW_COLUMNS
     if not exact:
         model.attempt()
-    standing = model.standing_goal()
     everybody = standing.is_reached(model.values, 0.0)
     model.pursue(standing, effort=STANDING_EFFORT)  # searched to the end in any case: nobody is left out for speed
     model.keep(standing)
-    if exact:
-        model.pursue(model.packs_goal(), effort=PACKS_EFFORT)
-    elif not everybody:
-        model.attempt()
-    model.keep(model.packs_goal())
+    if thorough:
+        model.pursue(packs, effort=PACKS_EFFORT)
+        model.keep(packs)
+    elif packs.factors:
+        if exact or not everybody:
+            model.attempt()
+        model.keep_packs()
     bound = model.pursue(model.cost_goal(), effort=COST_EFFORT if exact else 0)
     if exact:
         model.keep(model.cost_goal())
-        model.pursue(model.rank_goal(ranks), effort=TIES_EFFORT if len(model.seats) <= FEW_COLUMNS else 0)
+        model.pursue(model.rank_goal(ranks), effort=TIES_EFFORT if thorough else 0)
     found = model.seating()
     better = score(parties, room, found) <= score(parties, room, start)
     return Solved(found if better else start, bound)
@@ -151,6 +154,10 @@ class _Model:
         self._add_spread()
         self._packs = self._add_packs()
         self.values = self._from(start)
+
+    @property
+    def columns(self) -> int:
+        return len(self._upper)
 
     # --- the model -----------------------------------------------------------------------------------------------
 
@@ -264,6 +271,11 @@ class _Model:
         if row.columns:
             self._rows.append(row)
 
+    def keep_packs(self) -> None:
+        """From now on fleets that pack are on no other nodes than now; a much easier thing than on no more nodes."""
+        for column in self._packs.values():
+            self._upper[column] = self.values[column]
+
     def _search(self, goal: _Goal, *, effort: int) -> _Search:
         return _Search(self._rows, self._upper, len(self.seats), goal, self.values, effort=effort)
 
@@ -297,7 +309,7 @@ class _Search:
         self._start = start
         self._effort = effort
         """0: it may end when it is near the bound."""
-        self._thorough = effort > 0 and (goal.unit < 1.0 or len(upper) <= FEW_COLUMNS)
+        self._thorough = effort > 0
 
     def best(self) -> tuple[list[float], float]:
         """The best values found, and a bound that no values beat."""
@@ -353,8 +365,10 @@ class _Search:
         if found is None:
             return best, least
         best = self._better(best, _whole(found))
+        proved = found.getInfo().mip_dual_bound
         # A search that ends at its target has met the bound; its own was not worked out.
-        return best, max(least, min(self._goal.least(found.getInfo().mip_dual_bound), self._goal.value(best)))
+        proved = self._goal.least(proved) if math.isfinite(proved) else least
+        return best, max(least, min(proved, self._goal.value(best)))
 
     def _run(
         self,

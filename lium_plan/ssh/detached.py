@@ -319,7 +319,9 @@ async def follow_log(
             on_output(chunk)
             reached += len(chunk)
 
-    body = f"{_about(task_dir)}__lp_offset={offset_bytes} __lp_once={int(once)}\n__lp_main() {{\n{_FOLLOW}}}\n__lp_main\n"
+    body = (
+        f"{_about(task_dir)}__lp_offset={offset_bytes} __lp_once={int(once)}\n__lp_main() {{\n{_FOLLOW}}}\n__lp_main\n"
+    )
     done = await session.run(LAUNCH, stdin=body.encode(), keep_stdin_open=True, on_output=count, timeout_s=timeout_s)
     if done.exit_status != 0:
         raise SshError(f"the log under {task_dir} can't be read: status {done.exit_status}")

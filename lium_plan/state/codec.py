@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 import zlib
 from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime
@@ -23,6 +24,8 @@ from lium_plan.state.positions import duplicate_line, line_of
 from lium_plan.state.shape import Path, Shape, ShapeError, shape_of
 
 FORMAT = "1.0"
+SHORT = 24
+"""Characters up to which equal texts are kept once: a big state says the same words over and over."""
 
 Migration = Callable[[Mapping[str, Json]], tuple[str, Mapping[str, Json]]]
 MIGRATIONS: Mapping[str, Migration] = {}
@@ -61,7 +64,10 @@ def _pairs(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     if len(result) != len(pairs):
         raise _Duplicate
     for key, value in pairs:
-        if type(value) is list:
+        if type(value) is str:
+            if len(value) <= SHORT:
+                result[key] = sys.intern(value)
+        elif type(value) is list:
             result[key] = _tuple(value)
     return result
 
@@ -84,21 +90,15 @@ def _constant(text: str) -> Json:
 def parse_document(text: str, file: str, first_line: int = 1) -> Json:
     """JSON without duplicate keys and special numbers. Raises `Unreadable` with the line."""
     if text.startswith("\ufeff"):
-        raise Unreadable(
-            "state-syntax", "starts with a byte order mark: another program wrote it", file=file, line=1
-        )
+        raise Unreadable("state-syntax", "starts with a byte order mark: another program wrote it", file=file, line=1)
     if not text.strip():
         raise Unreadable("state-syntax", "is empty", file=file, line=first_line)
     conflict = _CONFLICT.search(text)
     if conflict is not None:
         line = text.count("\n", 0, conflict.start()) + first_line
-        raise Unreadable(
-            "state-conflict", "holds the conflict marks of a version control system", file=file, line=line
-        )
+        raise Unreadable("state-conflict", "holds the conflict marks of a version control system", file=file, line=line)
     try:
-        value: Json = json.loads(
-            text, object_pairs_hook=_pairs, parse_constant=_constant, parse_float=_finite
-        )
+        value: Json = json.loads(text, object_pairs_hook=_pairs, parse_constant=_constant, parse_float=_finite)
     except json.JSONDecodeError as fault:
         where = f"{fault.msg} (column {fault.colno})"
         raise Unreadable("state-syntax", where, file=file, line=fault.lineno + first_line - 1) from None
@@ -207,9 +207,7 @@ def _check_members(state: State) -> None:
             raise ShapeError(("records", key), f"the record of {record.key} is stored as {key}", "state-key")
     for number, effect in state.open.items():
         if effect.number != number or not 0 < number <= state.sequence:
-            raise ShapeError(
-                ("open", str(number)), f"effect {effect.number} is stored as {number}", "state-key"
-            )
+            raise ShapeError(("open", str(number)), f"effect {effect.number} is stored as {number}", "state-key")
     for name, keys in (
         ("released", [item.id for item in state.released]),
         ("watched", [item.name for item in state.watched]),

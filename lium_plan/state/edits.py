@@ -246,6 +246,12 @@ def _still_used(state: State, chosen: dict[str, Record]) -> Iterator[Diagnostic]
         if lost and key not in chosen:
             names = ", ".join(str(address) for address in lost)
             yield warning("still-used", f"it uses {names}, which is no longer in the state", address=key)
+    for key, record in chosen.items():
+        kept = [str(address) for address in record.depends_on if address not in gone]
+        if kept and not _is_hosted(record):
+            message = f"it goes on using {', '.join(kept)}, which can't be deleted as long as it does"
+            hint = f"if that is to stay too: lium-plan state rm {' '.join(kept)}"
+            yield warning("still-used", message, address=key, hint=hint)
 
 
 def _not_there(state: State, text: str) -> Diagnostic:

@@ -119,24 +119,16 @@ def _event(fold: Fold, entry: Entry) -> _Told | None:
             return to, "move", record, f"done: was {key}"
         case Release(released=released, key=key):
             record = None if key is None else fold.by_key(key)
-            return (
-                None if record is None else (record.address, "release", record, f"done: {released.id} stays")
-            )
+            return None if record is None else (record.address, "release", record, f"done: {released.id} stays")
         case Completed(address=address, completion=completion):
             return address, "complete", fold.record(address), f"done: exit code {completion.exit_code}"
     return None
 
 
-def _subject(
-    fold: Fold, effect: OpenEffect, records: tuple[Record, ...], removed: tuple[str, ...]
-) -> Record | None:
+def _subject(fold: Fold, effect: OpenEffect, records: tuple[Record, ...], removed: tuple[str, ...]) -> Record | None:
     """The record that an effect was about: made by it, else removed by it, else there already."""
     made = (record for record in records if record.address == effect.address and not record.deposed)
-    gone = (
-        record
-        for key in removed
-        if (record := fold.by_key(key)) is not None and record.address == effect.address
-    )
+    gone = (record for key in removed if (record := fold.by_key(key)) is not None and record.address == effect.address)
     found = next(made, None) or next(gone, None) or fold.record(effect.address)
     about = effect.data.get("id")
     if isinstance(about, str) and (found is None or found.id != about):

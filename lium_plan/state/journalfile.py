@@ -101,9 +101,7 @@ class JournalFile:
             write_all(self._handle, data, start)
             sync(self._handle)
             self._used = start + len(data)
-        except (
-            BaseException
-        ) as fault:  # an interrupt too: what it cut short must not stay behind the next line
+        except BaseException as fault:  # an interrupt too: what it cut short must not stay behind the next line
             if isinstance(fault, OSError):
                 self._fault = self._fault or fault
             self._used = start

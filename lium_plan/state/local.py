@@ -86,9 +86,7 @@ def _line(entry: Entry, lineage: str) -> bytes:
     try:
         back = codec.decode_entry(line[:-1], lineage, file="journal", number=entry.number)
     except codec.Unreadable as fault:
-        raise ValueError(
-            f"entry {entry.number} could not be read back: {fault.diagnostic.message}"
-        ) from fault
+        raise ValueError(f"entry {entry.number} could not be read back: {fault.diagnostic.message}") from fault
     if back != entry:
         raise ValueError(f"entry {entry.number} reads back as something else")
     return line
@@ -107,9 +105,7 @@ def stacks_in(directory: Path) -> tuple[str, ...]:
 class LocalStore:
     """A `Store` in a directory. `now` decides whether a hold is over."""
 
-    def __init__(
-        self, directory: Path, stack: str, *, now: Callable[[], datetime], poll_s: float = POLL_S
-    ) -> None:
+    def __init__(self, directory: Path, stack: str, *, now: Callable[[], datetime], poll_s: float = POLL_S) -> None:
         """Touches nothing yet. Raises `Failure` (64) for a stack that can't be part of a file's name."""
         if _STACK.fullmatch(stack) is None:
             message = f"'{stack}' is no stack name: letters, digits, - and _ only, at most 64"
@@ -196,13 +192,9 @@ class LocalStore:
             raise codec.Unreadable("snapshot-missing", message, file=str(self.path("journal.jsonl")))
         self._looked = self._lock is not None
         if self.path("json.1").exists():
-            message = (
-                f"{self.path('json')} is missing, but earlier snapshots of stack {self._stack} lie beside it"
-            )
+            message = f"{self.path('json')} is missing, but earlier snapshots of stack {self._stack} lie beside it"
             hint = "if it was deleted by mistake, copy the newest (.json.1) back before you apply"
-            return Loaded(
-                None, torn_bytes=parsed.torn, diagnostics=(warning("state-missing", message, hint=hint),)
-            )
+            return Loaded(None, torn_bytes=parsed.torn, diagnostics=(warning("state-missing", message, hint=hint),))
         return Loaded(None, torn_bytes=parsed.torn)
 
     def _open_session(self, base: State, parsed: Parsed, since: list[Entry], open_effects: set[int]) -> None:
@@ -320,16 +312,12 @@ class LocalStore:
             append_events(self.path("events.jsonl"), tuple(events_of(session.base, session.since)))
             self._write_snapshot(state)
         except OSError as fault:
-            raise self._failure(
-                "snapshot-write", "can't be written; the journal holds everything", fault
-            ) from fault
+            raise self._failure("snapshot-write", "can't be written; the journal holds everything", fault) from fault
         session.base, session.since = state, []
         try:
             session.journal.reset()
         except OSError as fault:
-            raise self._failure(
-                "journal-write", "can't be emptied; the snapshot is written", fault
-            ) from fault
+            raise self._failure("journal-write", "can't be emptied; the snapshot is written", fault) from fault
 
     def _start(self, state: State) -> None:
         try:
@@ -455,9 +443,7 @@ class LocalStore:
         try:
             told = tuple(events_of(base, since, with_open=True))
         except ReplayError as fault:
-            raise codec.Unreadable(
-                "journal-replay", str(fault), file=str(self.path("journal.jsonl"))
-            ) from None
+            raise codec.Unreadable("journal-replay", str(fault), file=str(self.path("journal.jsonl"))) from None
         return logged + without(told, logged)
 
     def close(self) -> None:

@@ -60,9 +60,7 @@ def process_started(pid: int) -> str | None:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         # The process' name, in brackets, may hold spaces and brackets itself.
-        fields = (
-            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        )
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
     return f"{boot}:{fields[19]}"
@@ -129,9 +127,7 @@ def try_lock(path: Path, owner: Owner, on_release: Callable[[], None]) -> FileLo
             return None
         except OSError as fault:
             if fault.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                message = (
-                    f"{path}: this file system has no locks ({fault.strerror}): nothing keeps two runs apart"
-                )
+                message = f"{path}: this file system has no locks ({fault.strerror}): nothing keeps two runs apart"
                 hint = "keep the state on a local disk: --state file:DIR"
                 raise Failure(ExitCode.ERROR, (error("lock-unsupported", message, hint=hint),)) from None
             raise
@@ -199,8 +195,7 @@ def read_hold(path: Path, now: datetime) -> Hold | None:
 def held_by_hand(stack: str, hold: Hold) -> Failure:
     until = "until it is lifted" if hold.until is None else f"until {moment(hold.until)}"
     message = (
-        f"the state of stack {stack} is locked by hand by {hold.who} since {moment(hold.since)}, "
-        f"{until}: {hold.reason}"
+        f"the state of stack {stack} is locked by hand by {hold.who} since {moment(hold.since)}, {until}: {hold.reason}"
     )
     hint = "lift it with `lium-plan state unlock`"
     return Failure(ExitCode.LOCKED, (error("lock-held", message, hint=hint),))

@@ -212,14 +212,10 @@ class Fold:
     def _(self, fact: Moved, entry: Entry) -> bool:
         record = self._records.get(fact.key)
         if record is None:
-            raise ReplayError(
-                entry.number, f"entry {entry.number} moves {fact.key}, which is not in the state"
-            )
+            raise ReplayError(entry.number, f"entry {entry.number} moves {fact.key}, which is not in the state")
         moved = replace(record, address=fact.to)
         if moved.key in self._records:
-            raise ReplayError(
-                entry.number, f"entry {entry.number} moves {fact.key} onto {moved.key}, which is taken"
-            )
+            raise ReplayError(entry.number, f"entry {entry.number} moves {fact.key} onto {moved.key}, which is taken")
         old = record.address
         self._forget_key(record)
         self._store(moved)
@@ -382,13 +378,9 @@ def _check_keys(state: State) -> Iterator[Diagnostic]:
         if not _is_known(record.address):
             yield error("unknown-kind", f"{record.address} is of no kind that this version knows", hint=_CURE)
         elif record.key != key:
-            yield error(
-                "state-key", f"the record of {record.key} is stored as {key}", address=key, hint=_CURE
-            )
+            yield error("state-key", f"the record of {record.key} is stored as {key}", address=key, hint=_CURE)
         if record.deposed and record.id is None:
-            yield error(
-                "state-key", f"{key} is deposed and has no id", address=str(record.address), hint=_CURE
-            )
+            yield error("state-key", f"{key} is deposed and has no id", address=str(record.address), hint=_CURE)
 
 
 def _check_ids(state: State) -> Iterator[Diagnostic]:

@@ -125,9 +125,7 @@ def _address(value: Json, path: Path) -> Address:
         return parse(text)
     except AddressError as fault:
         # Only a well-formed address with a foreign head is a matter of kinds; the rest is damage.
-        foreign = (
-            re.fullmatch(r"[a-z][a-z0-9_-]*\.[a-z][^\s]*", text) and text.partition(".")[0] not in _HEADS
-        )
+        foreign = re.fullmatch(r"[a-z][a-z0-9_-]*\.[a-z][^\s]*", text) and text.partition(".")[0] not in _HEADS
         if foreign:
             message = f"'{text}' is of no kind that this version knows"
             raise ShapeError(path, message, "unknown-kind") from None
@@ -178,9 +176,7 @@ def _tuple(inner: Shape) -> Shape:
             raise _wrong(value, path, "an array")
         return tuple(inner.decode(item, (*path, index)) for index, item in enumerate(value))
 
-    return Shape(
-        decode, lambda value: [inner.encode(item) for item in value], {"type": "array", "items": inner.schema}
-    )
+    return Shape(decode, lambda value: [inner.encode(item) for item in value], {"type": "array", "items": inner.schema})
 
 
 def _mapping(key_type: Any, inner: Shape) -> Shape:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 
@@ -13,8 +14,8 @@ from lium_plan.kinds.pod.offers import Offer
 from lium_plan.views.columns import columns
 from lium_plan.views.diagnostics_json import document
 from lium_plan.views.documents import Document, OfferRow
-from lium_plan.views.money import rate
-from lium_plan.views.offer_rows import offer_json
+from lium_plan.views.money import number, rate
+from lium_plan.views.offer_rows import offer_json, offer_words
 from lium_plan.views.paint import PLAIN, Paint, printable
 from lium_plan.views.times import clock, stamp
 
@@ -25,7 +26,7 @@ class Grouping(StrEnum):
 
 
 def offers_text(answer: OffersAnswer, paint: Paint = PLAIN, *, limit: int | None = None, skipped: bool = False) -> str:
-    """A line an offer, cheapest first; then which constraint left out how many."""
+    """A line an offer, cheapest first; then what a fleet would get, and which constraint left out how many."""
     shown = answer.offers[:limit]
     parts = []
     if shown:
@@ -33,15 +34,38 @@ def offers_text(answer: OffersAnswer, paint: Paint = PLAIN, *, limit: int | None
         rows = [_row(offer) for offer in shown]
         parts.append(columns(headers, rows, right=(1, 2, 3, 4, 5, 6, 9), paint=paint))
     more = len(answer.offers) - len(shown)
-    summary = f"{len(answer.offers)} offers on {answer.nodes} nodes, prices of {clock(answer.generated_at)}"
+    count = "1 offer" if len(answer.offers) == 1 else f"{len(answer.offers)} offers"
+    summary = f"{count} on {answer.nodes} nodes, prices of {clock(answer.generated_at)}"
     parts.append(f"{summary}{f'; {more} more not shown' if more else ''}.\n")
-    if answer.exclusions:
+    if answer.members:
+        parts.append(_members_text(answer, paint))
+    if answer.left_out:
+        lines = "".join(f"  {printable(item.sentence)}\n" for item in answer.left_out)
+        parts.append(f"What each constraint costs:\n{lines}")
+    elif answer.exclusions:
         words = ", ".join(f"{printable(name)} {count}" for name, count in answer.exclusions)
         parts.append(f"Left out by: {words}.\n")
     if skipped and answer.skipped:
-        lines = [(printable(item.node_id), printable(item.reason)) for item in answer.skipped]
-        parts.append(columns(("SKIPPED NODE", "WHY"), lines, paint=paint))
+        lines_ = [(printable(item.node_id), printable(item.reason)) for item in answer.skipped]
+        parts.append(columns(("SKIPPED NODE", "WHY"), lines_, paint=paint))
+    elif skipped:
+        parts.append("No node was skipped.\n")
     return "\n".join(parts)
+
+
+def _members_text(answer: OffersAnswer, paint: Paint) -> str:
+    rows = [
+        (
+            address,
+            offer_words(offer) if offer is not None else "nothing",
+            rate(offer.price_per_hour_usd) if offer is not None else "",
+            offer.node_id if offer is not None else "",
+        )
+        for address, offer in answer.members
+    ]
+    total = sum((offer.price_per_hour_usd for _, offer in answer.members if offer is not None), Decimal(0))
+    table = columns(("MEMBER", "WOULD GET", "$/H", "NODE"), rows, right=(2,), paint=paint)
+    return f"{table}Together {rate(total)}.\n"
 
 
 def _row(offer: Offer) -> tuple[str, ...]:
@@ -63,25 +87,50 @@ def _row(offer: Offer) -> tuple[str, ...]:
 
 def groups_text(answer: OffersAnswer, grouping: Grouping, paint: Paint = PLAIN) -> str:
     """A line a GPU model or a region: how many nodes, the cheapest GPU-hour, the largest slice."""
-    groups: dict[str, list[Offer]] = {}
-    for offer in answer.offers:
-        groups.setdefault(offer.gpu if grouping is Grouping.GPU else offer.location, []).append(offer)
-    rows = []
-    for name, offers in sorted(groups.items(), key=lambda item: _cheapest(item[1])):
-        low, high = _cheapest(offers), max(offer.price_per_gpu_hour_usd for offer in offers)
-        rows.append(
-            (
-                name,
-                str(len({offer.node_id for offer in offers})),
-                rate(low).removesuffix("/h"),
-                rate(high).removesuffix("/h"),
-                str(max(offer.gpu_count for offer in offers)),
-                ", ".join(sorted({_other(offer, grouping) for offer in offers})),
-            )
+    rows = [
+        (
+            group.name,
+            str(group.nodes),
+            rate(group.from_usd).removesuffix("/h"),
+            rate(group.to_usd).removesuffix("/h"),
+            str(group.most_gpus),
+            ", ".join(group.others),
         )
+        for group in _groups(answer, grouping)
+    ]
     last = "REGIONS" if grouping is Grouping.GPU else "GPUS"
     headers = (grouping.value.upper(), "NODES", "FROM $/GPU/H", "TO", "MOST GPUS", last)
     return columns(headers, rows, right=(1, 2, 3, 4), paint=paint)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    name: str
+    nodes: int
+    from_usd: Decimal
+    """Per GPU and hour, as `to_usd`."""
+    to_usd: Decimal
+    most_gpus: int
+    others: tuple[str, ...]
+    """Regions of a GPU, GPUs of a region."""
+
+
+def _groups(answer: OffersAnswer, grouping: Grouping) -> tuple[_Group, ...]:
+    """Cheapest first."""
+    found: dict[str, list[Offer]] = {}
+    for offer in answer.offers:
+        found.setdefault(offer.gpu if grouping is Grouping.GPU else offer.location, []).append(offer)
+    return tuple(
+        _Group(
+            name,
+            len({offer.node_id for offer in offers}),
+            _cheapest(offers),
+            max(offer.price_per_gpu_hour_usd for offer in offers),
+            max(offer.gpu_count for offer in offers),
+            tuple(sorted({_other(offer, grouping) for offer in offers})),
+        )
+        for name, offers in sorted(found.items(), key=lambda item: (_cheapest(item[1]), item[0]))
+    )
 
 
 def _cheapest(offers: Sequence[Offer]) -> Decimal:
@@ -92,15 +141,43 @@ def _other(offer: Offer, grouping: Grouping) -> str:
     return offer.location if grouping is Grouping.GPU else offer.gpu
 
 
-def offers_json(answer: OffersAnswer, *, limit: int | None = None) -> Document:
-    return document(
-        {
-            "generated_at": stamp(answer.generated_at),
-            "offers": [offer_json(offer) for offer in answer.offers[:limit]],
-            "skipped": [{"node_id": item.node_id, "reason": item.reason} for item in answer.skipped],
-        },
-        answer.diagnostics,
-    )
+def offers_json(answer: OffersAnswer, *, limit: int | None = None, grouping: Grouping | None = None) -> Document:
+    """`exclusions`, `members` and `groups` are there only when there is something to say."""
+    body: dict[str, object] = {
+        "generated_at": stamp(answer.generated_at),
+        "offers": [offer_json(offer) for offer in answer.offers[:limit]],
+        "skipped": [{"node_id": item.node_id, "reason": item.reason} for item in answer.skipped],
+    }
+    if answer.left_out:
+        body["exclusions"] = [
+            {
+                "constraint": item.constraint,
+                "wanted": item.wanted,
+                "excluded": item.excluded,
+                "considered": item.considered,
+                "nearest": offer_json(item.nearest) if item.nearest is not None else None,
+                "cure": item.cure or None,
+            }
+            for item in answer.left_out
+        ]
+    if answer.members:
+        body["members"] = [
+            {"address": address, "offer": offer_json(offer) if offer is not None else None}
+            for address, offer in answer.members
+        ]
+    if grouping is not None:
+        body["groups"] = [
+            {
+                grouping.value: group.name,
+                "nodes": group.nodes,
+                "from_per_gpu_hour_usd": number(group.from_usd),
+                "to_per_gpu_hour_usd": number(group.to_usd),
+                "most_gpus": group.most_gpus,
+                "regions" if grouping is Grouping.GPU else "gpus": list(group.others),
+            }
+            for group in _groups(answer, grouping)
+        ]
+    return document(body, answer.diagnostics)
 
 
 def offers_csv(answer: OffersAnswer, *, limit: int | None = None) -> str:

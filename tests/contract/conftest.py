@@ -24,7 +24,7 @@ from bench.venvs import CLIENTS, client_bin
 
 LIUM = ("lium-0.32.0", "lium.io==0.32.0")
 GPUHUNT = ("gpuhunt-0.1.34", "gpuhunt==0.1.34")
-DSTACK = ("dstack-0.22.5", "dstack[all]==0.22.5")
+DSTACK = ("dstack-0.22.5", "dstack[server]==0.22.5")
 SCHEMATHESIS = ("schemathesis", "schemathesis>=4,<5")
 
 

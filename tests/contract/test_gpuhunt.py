@@ -66,5 +66,5 @@ def test_it_finds_the_same_offers(start: Callable[..., Server], options: tuple[s
     for row in found:
         mine = by_id[row[0], row[1]]
         assert mine[:memory] + mine[memory + 1 :] == row[:memory] + row[memory + 1 :]
-        # It takes 1 % of the host's memory as reserve where the node rounds that up (contract §5.1): ours is a lower bound.
+        # It takes 1 % of the host's memory as reserve where the node rounds that up (contract §5.1): ours is lower.
         assert 0 <= float(str(row[memory])) - float(str(mine[memory])) <= 1

@@ -26,6 +26,7 @@ CALLS: dict[str, Callable[[LiumClient], Awaitable[object]]] = {
     "pod_events": lambda lium: lium.pod_events(POD),
     "events": lambda lium: lium.events(since=WHEN, limit=5),
     "statement": lambda lium: lium.statement(POD),
+    "statements": lambda lium: lium.statements(WHEN.date()),
     "templates": lambda lium: lium.templates(),
     "create_template": lambda lium: lium.create_template({"name": "t", "docker_image": "x"}),
     "delete_template": lambda lium: lium.delete_template("t1"),
@@ -35,9 +36,7 @@ CALLS: dict[str, Callable[[LiumClient], Awaitable[object]]] = {
     "delete_volume": lambda lium: lium.delete_volume("v1"),
     "credentials": lambda lium: lium.credentials(),
     "create_credential": lambda lium: lium.create_credential("user", "PASSWORD_CANARY"),
-    "update_credential": lambda lium: lium.update_credential(
-        "c1", username="user", password="PASSWORD_CANARY"
-    ),
+    "update_credential": lambda lium: lium.update_credential("c1", username="user", password="PASSWORD_CANARY"),
     "delete_credential": lambda lium: lium.delete_credential("c1"),
     "ssh_keys": lambda lium: lium.ssh_keys(),
 }
@@ -45,7 +44,7 @@ READS = {
     name
     for name in CALLS
     if name
-    in {"version", "me", "public_nodes", "executors", "pods", "pod", "pod_events", "events", "statement"}
+    in {"version", "me", "public_nodes", "executors", "pods", "pod", "pod_events", "events", "statement", "statements"}
     or name in {"templates", "volumes", "credentials", "ssh_keys"}
 }
 LISTS = {"executors", "pods", "pod_events", "events", "templates", "volumes", "credentials", "ssh_keys"}

@@ -44,17 +44,13 @@ def reply(value: object, status: int = 200, **headers: str) -> Reply:
 
 def refusal(status: int, code: str | None, message: str = "no", **headers: str) -> Reply:
     error = {"code": code, "message": message, "hint": None, "request_id": "req-1"}
-    return reply(
-        {"success": False, "error": error, "message": message, "status_code": status}, status, **headers
-    )
+    return reply({"success": False, "error": error, "message": message, "status_code": status}, status, **headers)
 
 
 class App:
     """An ASGI application that answers by `respond`, or by the next of `replies`; it records what it was asked."""
 
-    def __init__(
-        self, *replies: Reply, respond: Callable[[Seen], Reply | Awaitable[Reply]] | None = None
-    ) -> None:
+    def __init__(self, *replies: Reply, respond: Callable[[Seen], Reply | Awaitable[Reply]] | None = None) -> None:
         self.seen: list[Seen] = []
         self._replies = list(replies)
         self._respond = respond
@@ -83,9 +79,7 @@ class App:
         await send({"type": "http.response.body", "body": answer.body})
 
 
-def client(
-    app: App, *, limits: Limits | None = None, random: Callable[[], float] = lambda: 0.5
-) -> LiumClient:
+def client(app: App, *, limits: Limits | None = None, random: Callable[[], float] = lambda: 0.5) -> LiumClient:
     return LiumClient(BASE, KEY, transport=httpx.ASGITransport(app), limits=limits, random=random, environ={})
 
 
@@ -140,9 +134,7 @@ class RawServer:
             await server.wait_closed()
 
 
-def raw(
-    status: int, body: bytes, *, content_type: str = "application/json", length: int | None = None
-) -> bytes:
+def raw(status: int, body: bytes, *, content_type: str = "application/json", length: int | None = None) -> bytes:
     """A whole HTTP/1.1 answer; `length` may promise more than there is."""
     size = len(body) if length is None else length
     head = f"HTTP/1.1 {status} X\r\nContent-Type: {content_type}\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n"

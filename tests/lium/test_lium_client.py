@@ -47,6 +47,7 @@ SENT = {
     "pod_events": ("GET", f"/api/pods/{POD}/events", "", None),
     "events": ("GET", "/api/users/me/events", "since=2026-10-20T15%3A30%3A00Z&limit=5", None),
     "statement": ("GET", f"/api/pods/{POD}/statement", "", None),
+    "statements": ("GET", "/api/billing/statement", "start_day=2026-10-20", None),
     "templates": ("GET", "/api/templates", "", None),
     "create_template": ("POST", "/api/templates", "", {"name": "t", "docker_image": "x"}),
     "delete_template": ("DELETE", "/api/templates/t1", "", None),
@@ -75,7 +76,7 @@ SENT = {
 def good_answer(name: str) -> Reply:
     if name in LISTS:
         return reply([])
-    return reply({"id": POD, "pod_id": POD, "nodes": [], "features": []})
+    return reply({"id": POD, "pod_id": POD, "nodes": [], "pods": [], "features": []})
 
 
 def call(name: str, app: App) -> object:
@@ -339,9 +340,7 @@ def test_the_servers_clock_is_known_from_its_answers() -> None:
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        lium = LiumClient(
-            BASE, KEY, transport=httpx.ASGITransport(App(respond=dated)), wall=lambda: local, environ={}
-        )
+        lium = LiumClient(BASE, KEY, transport=httpx.ASGITransport(App(respond=dated)), wall=lambda: local, environ={})
         async with lium:
             assert not lium.server_time_known
             assert lium.server_time() == local
@@ -359,9 +358,7 @@ def test_the_servers_clock_is_known_from_its_answers() -> None:
 
 
 def test_a_servers_clock_that_was_set_is_followed() -> None:
-    dates = iter(
-        ["Fri, 06 Nov 2026 08:00:00 GMT", "Fri, 06 Nov 2026 10:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"]
-    )
+    dates = iter(["Fri, 06 Nov 2026 08:00:00 GMT", "Fri, 06 Nov 2026 10:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"])
 
     async def main() -> None:
         async with client(App(respond=lambda seen: reply([], Date=next(dates)))) as lium:

@@ -133,10 +133,7 @@ def test_retry_after_in_all_its_forms(value: str | None) -> None:
 
 
 def test_a_date_in_retry_after_is_relative_to_the_answers_own_date() -> None:
-    assert (
-        read_retry_after("Fri, 06 Nov 2026 10:00:07 GMT", date="Fri, 06 Nov 2026 10:00:00 GMT", now=NOW)
-        == 7.0
-    )
+    assert read_retry_after("Fri, 06 Nov 2026 10:00:07 GMT", date="Fri, 06 Nov 2026 10:00:00 GMT", now=NOW) == 7.0
 
 
 json_values = st.recursive(
@@ -177,9 +174,7 @@ def test_no_secret_that_was_sent_comes_back(secret: str, place: str) -> None:
         "data": {"error": {"data": {secret: [secret]}}},
     }
     text = json.dumps({"cut": secret}) if place == "text" else f"<html><title>{secret}</title>"
-    body = (
-        json.dumps(bodies[place]).encode() if place in bodies else text[:-1].encode("utf-8", "surrogatepass")
-    )
+    body = json.dumps(bodies[place]).encode() if place in bodies else text[:-1].encode("utf-8", "surrogatepass")
     found = read_envelope(400, {}, body, secrets=(secret,))
     shown = " ".join(map(str, (found.message, found.code, found.hint, found.request_id, found.data)))
     clean = " ".join(secret.split())

@@ -69,9 +69,7 @@ CLASSES = [
 
 
 @pytest.mark.parametrize(("status", "code", "message", "kind"), CLASSES)
-def test_each_status_has_its_exception(
-    status: int, code: str | None, message: str, kind: type[LiumError]
-) -> None:
+def test_each_status_has_its_exception(status: int, code: str | None, message: str, kind: type[LiumError]) -> None:
     assert type(refused(status, code, message)) is kind
 
 
@@ -83,9 +81,7 @@ def test_the_missing_scope_is_named() -> None:
 
 def test_the_text_says_where_what_and_which_request() -> None:
     text = str(refused(404, "node_not_found", "Node not found"))
-    assert (
-        text == "POST /executors/n/rent: 404 Not Found: Node not found (code node_not_found, request req-1)"
-    )
+    assert text == "POST /executors/n/rent: 404 Not Found: Node not found (code node_not_found, request req-1)"
     assert str(refused(599, None, "odd")).startswith("POST /executors/n/rent: 599: odd")
 
 

@@ -69,9 +69,7 @@ def test_f1_twenty_five_templates_at_once_without_a_refusal() -> None:
         loop = asyncio.get_running_loop()
         async with client(App(respond=respond)) as lium:
             said_s = lium.limits.estimate_s(Family.TEMPLATE_CREATE, 25, loop.time())
-            tasks = [
-                asyncio.create_task(lium.create_template({"name": f"t{number}"})) for number in range(25)
-            ]
+            tasks = [asyncio.create_task(lium.create_template({"name": f"t{number}"})) for number in range(25)]
             await asyncio.sleep(1)
             await lium.volumes()
             assert loop.time() == 1, "what needs no template waits for none"
@@ -197,9 +195,7 @@ def test_after_a_refusal_rents_and_templates_keep_apart(first: str) -> None:
     assert min(seen.at for seen in app.seen[1:]) >= 5
 
 
-def enter_and_leave(
-    limits: Limits, order: list[str], name: str, priority: Priority
-) -> Coroutine[Any, Any, None]:
+def enter_and_leave(limits: Limits, order: list[str], name: str, priority: Priority) -> Coroutine[Any, Any, None]:
     async def work() -> None:
         turn = limits.turn("POST /x", priority)
         await limits.enter(turn)
@@ -215,9 +211,7 @@ def test_what_frees_goes_before_what_starts(bound: str) -> None:
 
     async def main() -> None:
         by_window = bound == "window"
-        limits = Limits(
-            {"POST /x": (Window(1, 5.0),)} if by_window else {}, max_in_flight=64 if by_window else 1
-        )
+        limits = Limits({"POST /x": (Window(1, 5.0),)} if by_window else {}, max_in_flight=64 if by_window else 1)
         first = limits.turn("POST /x" if by_window else "POST /y", Priority.START)
         await limits.enter(first)
         work = [("start 1", Priority.START), ("free 1", Priority.FREE), ("start 2", Priority.START)]
@@ -241,9 +235,7 @@ def test_who_gives_up_waiting_leaves_no_hole_and_no_ghost(bound: str) -> None:
         limits = Limits(windows, max_in_flight=64 if bound == "window" else 1)
         first = limits.turn("POST /x", Priority.START)
         await limits.enter(first)
-        tasks = {
-            name: asyncio.create_task(enter_and_leave(limits, order, name, Priority.START)) for name in "abc"
-        }
+        tasks = {name: asyncio.create_task(enter_and_leave(limits, order, name, Priority.START)) for name in "abc"}
         await asyncio.sleep(0.5)
         tasks["a"].cancel()
         await asyncio.sleep(0)
@@ -319,9 +311,7 @@ def test_waits_are_announced() -> None:
 def test_the_estimate_knows_what_was_sent_and_what_was_refused() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        async with client(
-            App(reply({"id": "t"}), refusal(429, None, Retry_After="30"), reply({"id": "t"}))
-        ) as lium:
+        async with client(App(reply({"id": "t"}), refusal(429, None, Retry_After="30"), reply({"id": "t"}))) as lium:
             await lium.create_template({"name": "a"})
             await asyncio.sleep(2)
             assert lium.limits.estimate_s(Family.TEMPLATE_CREATE, 1, loop.time()) == pytest.approx(3, abs=0.1)
@@ -336,9 +326,7 @@ def test_the_estimate_knows_what_was_sent_and_what_was_refused() -> None:
 
 def test_patience_outlasts_the_longest_window() -> None:
     limits = Limits()
-    assert limits.patience_s(Family.TEMPLATE_CREATE) > max(
-        w.period_s for w in KNOWN_WINDOWS[Family.TEMPLATE_CREATE]
-    )
+    assert limits.patience_s(Family.TEMPLATE_CREATE) > max(w.period_s for w in KNOWN_WINDOWS[Family.TEMPLATE_CREATE])
     assert limits.patience_s("DELETE /volumes/{id}") == 900
 
 

@@ -79,9 +79,7 @@ def test_a_template_with_the_nulls_of_old_rows() -> None:
     row = {"id": "t", "volumes": None, "environment": None, "entrypoint": None, "internal_ports": None}
     template = Template.from_row(row)
     assert (template.volumes, template.environment, template.entrypoint) == ((), {}, "")
-    listed = Template.from_row(
-        {"id": "t", "entrypoint": ["/bin/sh", "-c"], "internal_ports": ["22", 8000, "x"]}
-    )
+    listed = Template.from_row({"id": "t", "entrypoint": ["/bin/sh", "-c"], "internal_ports": ["22", 8000, "x"]})
     assert (listed.entrypoint, listed.internal_ports) == ("/bin/sh -c", (22, 8000))
 
 
@@ -143,9 +141,7 @@ def test_whole_numbers(value: object, number: int | None) -> None:
     assert as_int(value) == number
 
 
-@pytest.mark.parametrize(
-    "value", [float("nan"), float("inf"), "NaN", "Infinity", 10**200, "1e999999", True, [], ""]
-)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "NaN", "Infinity", 10**200, "1e999999", True, [], ""])
 def test_what_is_no_amount(value: object) -> None:
     assert as_decimal(value) is None
 
@@ -167,19 +163,11 @@ def test_no_ports(value: object) -> None:
 
 
 anything = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.sampled_from(["", "1", "x", "true", "2026-01-01"]),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "a", "22"]), inner, max_size=3)
-    ),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["", "1", "x", "true", "2026-01-01"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "a", "22"]), inner, max_size=3),
     max_leaves=5,
 )
-keys = st.sampled_from(
-    sorted({*POD, "environment", "entrypoint", "internal_ports", "workspace", "features", "pod_id"})
-)
+keys = st.sampled_from(sorted({*POD, "environment", "entrypoint", "internal_ports", "workspace", "features", "pod_id"}))
 
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])

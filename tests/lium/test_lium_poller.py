@@ -309,8 +309,6 @@ def test_a_bug_in_the_client_reaches_the_waiters() -> None:
     run_virtual(main())
 
 
-@pytest.mark.parametrize(
-    ("waited_s", "interval_s"), [(0, 1), (39.9, 1), (40, 2), (89, 2), (90, 10), (9999, 10)]
-)
+@pytest.mark.parametrize(("waited_s", "interval_s"), [(0, 1), (39.9, 1), (40, 2), (89, 2), (90, 10), (9999, 10)])
 def test_the_schedule_of_the_contract(waited_s: float, interval_s: float) -> None:
     assert adaptive_interval_s(waited_s) == interval_s

@@ -32,9 +32,7 @@ async def one(lium: LiumClient, name: str) -> object:
     return await (lium.pods(attempts=1) if name == "pods" else CALLS[name](lium))
 
 
-def against(
-    server: RawServer, work: Callable[[LiumClient], Awaitable[object]], *, timeout_s: float = 5.0
-) -> object:
+def against(server: RawServer, work: Callable[[LiumClient], Awaitable[object]], *, timeout_s: float = 5.0) -> object:
     async def main() -> object:
         async with server.running(), LiumClient(server.base, KEY, environ={}, timeout_s=timeout_s) as lium:
             return await work(lium)

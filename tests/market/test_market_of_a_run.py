@@ -8,8 +8,8 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from markets import feed_of, slices
 
+from bench.placement import feed_of, slices
 from lium_plan.addresses import Address, parse
 from lium_plan.engine.market import Desk, Holding, Limits
 from lium_plan.kinds.pod.offers import Feed, Offer, Requirement

@@ -68,7 +68,8 @@ def test_equal_offers_on_thousands_of_feeds(gpuhunt: str) -> None:
         ours = expand_node(item)
         if theirs is None or any(not math.isfinite(found[3]) or not math.isfinite(found[5]) for found in theirs):
             stumbled += 1
-            assert isinstance(ours, Skipped) and ours.reason, item
+            assert isinstance(ours, Skipped), item
+            assert ours.reason
             continue
         mine = () if isinstance(ours, Skipped) else ours
         skipped += isinstance(ours, Skipped)
@@ -109,7 +110,8 @@ def test_never_more_than_the_host_gives() -> None:
         for offer in () if isinstance(ours, Skipped) else ours:
             real = truth(ram, disk, cpus, offer.gpu_count / total)
             assert offer.memory_gib <= real["memory"], (listed, ram, offer)
-            assert offer.disk_gb <= real["disk"] and offer.local_disk_gb <= real["local"], (listed, disk, offer)
+            assert offer.disk_gb <= real["disk"], (listed, disk, offer)
+            assert offer.local_disk_gb <= real["local"], (listed, disk, offer)
             assert offer.cpu <= real["cpu"] <= offer.cpu + 1
             assert real["memory"] - offer.memory_gib <= 2, (listed, ram, offer)  # a bound that is of use
 

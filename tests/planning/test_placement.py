@@ -164,7 +164,7 @@ def test_exclusions_name_the_constraint_and_what_would_help() -> None:
     assert "disk 30GB.. excludes 3 of 3; 20GB.. would give the cheapest at $0.24/h" in text
     assert "regions us excludes 1 of 3" in text
     assert "gpu H100 excludes 1 of 4" not in text  # the count is of the same offers everywhere
-    assert "A100 would give the cheapest at $0.1/h" in text
+    assert "A100 would give the cheapest at $0.10/h" in text
 
 
 def test_exclusions_when_the_gpu_is_nowhere() -> None:
@@ -179,7 +179,7 @@ def test_exclusions_when_others_take_all_that_fits() -> None:
     assert [placed.offer is not None for placed in found.values()] == [True] * 5 + [False] * 3
     text = summary(found[parse("fleet.a[7]")].exclusions)
     assert "5 of 6 fit, and other members take them" in text
-    assert "spot_policy on-demand excludes 1 of 6; auto would give the cheapest at $1/h" in text
+    assert "spot_policy on-demand excludes 1 of 6; auto would give the cheapest at $1.00/h" in text
 
 
 def test_figures_above_a_range_are_cured_from_above() -> None:

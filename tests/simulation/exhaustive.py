@@ -17,14 +17,15 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
-from tests.support.world import Broken, Ran, World, run_world
+from tests.support.world import Broken, Ran, World
+from tests.support.world_opening import run_world
 from tests.support.world_oracles import agrees, all_done, foreign_untouched, no_secrets
 from tests.support.world_process import Point, Version
 
-COMMANDS = ("apply", "destroy")
+COMMANDS = ("apply", "destroy", "recovery")
+"""`recovery` is the apply that follows one which was killed with rents in flight."""
+IN_FLIGHT = ("POST /executors/*/rent", "on its way", 3)
 SEED = 1
-MOST_REPAIRS = 1
-"""One plain re-run has to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,10 @@ class Outcome:
         lines += [f"  BROKEN {text}" for text in self.broken]
         lines += [f"  {line}" for line in self.log]
         number = self.point.number if self.point is not None else "?"
-        again = f"python -m tests.simulation.exhaustive --command {self.command} --then {self.then} --point {number}"
+        then = self.then
+        if self.point is not None and self.point.site.startswith("disk: "):
+            then = self.point.site.removeprefix("disk: ")
+        again = f"python -m tests.simulation.exhaustive --command {self.command} --then {then} --point {number}"
         return "\n".join([*lines, f"  again: {again}"])
 
 
@@ -59,9 +63,8 @@ def passed(command: str, *, seed: int = SEED) -> tuple[tuple[Point, Version], ..
     """Every point of a run that nothing goes wrong in."""
 
     async def story(world: World) -> tuple[tuple[Point, Version], ...]:
-        if command == "destroy":
-            await world.apply()
-        ran = await world.run(command, recording=True)
+        verb = await _begin(world, command)
+        ran = await world.run(verb, recording=True)
         assert ran.code == 0, ran.words
         assert not world.broken, world.broken
         return ran.points
@@ -79,13 +82,22 @@ def classes(command: str, points: Iterable[tuple[Point, Version]]) -> list[Class
     return [Class(command, same[0], tuple(same)) for same in found.values()]
 
 
+async def _begin(world: World, command: str) -> str:
+    """What comes before the run that is broken, and what that run is."""
+    if command == "destroy":
+        await world.apply()
+    elif command == "recovery":
+        killed = await world.apply(crash_on=IN_FLIGHT)
+        assert killed.code is None
+    return "destroy" if command == "destroy" else "apply"
+
+
 def try_crash(command: str, number: int, *, then: str, seed: int = SEED) -> Outcome:
     """Kill a run at one point, run `then` plainly, and judge what there is."""
 
     async def story(world: World) -> Outcome:
-        if command == "destroy":
-            await world.apply()
-        killed = await world.run(command, crash_at=number)
+        verb = await _begin(world, command)
+        killed = await world.run(verb, crash_at=number)
         await _mended(world, then)
         return Outcome(command, then, killed.died_at, tuple(world.broken), tuple(world.log))
 
@@ -124,6 +136,29 @@ def _durable(files: dict[str, bytes]) -> dict[str, bytes]:
     return {name: data for name, data in files.items() if not name.endswith(".lock")}
 
 
+def try_disk(command: str, trouble: str, number: int, *, seed: int = SEED) -> Outcome:
+    """A disk that fails under a run: `sync` number N fails, or it is `full` after N bytes. Then it is well again.
+
+    The run ends by itself, nothing is unknown meanwhile, and one plain re-run mends what is left to do.
+    """
+
+    async def story(world: World) -> Outcome:
+        verb = await _begin(world, command)
+        if trouble == "sync":
+            world.disk.fail_syncs(number)
+        else:
+            world.disk.full_after_bytes = number
+        await world.run(verb)
+        world.disk.fail_syncs()
+        world.disk.full_after_bytes = None
+        await _mended(world, command)
+        return Outcome(
+            command, command, Point(number, f"disk: {trouble}", "fails"), tuple(world.broken), tuple(world.log)
+        )
+
+    return run_world(seed, story)
+
+
 # --- many of them ----------------------------------------------------------------------------------------------------
 
 
@@ -132,8 +167,9 @@ def jobs_of(groups: Sequence[Class], *, every: int = 1) -> list[tuple[str, int, 
     jobs = []
     for index, group in enumerate(groups):
         if index % every == 0:
-            jobs.append((group.command, group.first.number, group.command))
-            if group.command == "apply" and index % (3 * every) == 0:
+            again = "destroy" if group.command == "destroy" else "apply"
+            jobs.append((group.command, group.first.number, again))
+            if again == "apply" and index % (3 * every) == 0:
                 jobs.append((group.command, group.first.number, "destroy"))
     return jobs
 
@@ -148,38 +184,50 @@ def outcomes(jobs: Sequence[tuple[str, int, str]], *, processes: int) -> Iterato
 
 def _one(job: tuple[str, int, str]) -> Outcome:
     command, number, then = job
+    if then in ("sync", "full"):
+        return try_disk(command, then, number)
     return try_crash(command, number, then=then)
+
+
+def say(text: object) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.exhaustive")
     parser.add_argument("--command", choices=COMMANDS)
-    parser.add_argument("--then", choices=COMMANDS)
+    parser.add_argument("--then", choices=("apply", "destroy", "sync", "full"))
     parser.add_argument("--point", type=int)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     chosen = parser.parse_args(arguments)
     if chosen.point is not None:
         command = chosen.command or "apply"
-        outcome = try_crash(command, chosen.point, then=chosen.then or command)
-        print(outcome)
+        again = "destroy" if command == "destroy" else "apply"
+        outcome = _one((command, chosen.point, chosen.then or again))
+        say(outcome)
         return 1 if outcome.broken else 0
     groups: list[Class] = []
     points: list[Point] = []
+    troubles: list[tuple[str, int, str]] = []
     for command in (chosen.command,) if chosen.command else COMMANDS:
         found = passed(command)
         points += [point for point, _ in found]
         groups += classes(command, found)
-    jobs = jobs_of(groups, every=chosen.every)
+        syncs = sum(point.site.startswith("sync of") and point.phase == "after" for point, _ in found)
+        troubles += [(command, number, "sync") for number in range(1, syncs + 1, chosen.every)]
+        troubles += [(command, number, "full") for number in range(0, 60_000, 997 * chosen.every)]
+    jobs = [*jobs_of(groups, every=chosen.every), *troubles]
     bad = 0
     for number, outcome in enumerate(outcomes(jobs, processes=chosen.jobs), 1):
         if outcome.broken:
             bad += 1
-            print(outcome, flush=True)
+            say(outcome)
         if number % 50 == 0:
-            print(f"… {number} of {len(jobs)} crashes, {bad} bad", flush=True)
-    print(summary(points, groups, jobs))
-    print(f"{bad} of {len(jobs)} crashes were not mended by one plain re-run")
+            say(f"… {number} of {len(jobs)} crashes, {bad} bad")
+    say(summary(points, groups, jobs))
+    say(f"{bad} of {len(jobs)} crashes were not mended by one plain re-run")
     return 1 if bad else 0
 
 

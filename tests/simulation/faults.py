@@ -64,7 +64,9 @@ def _rent_late(chance: random.Random) -> Spec:
 
 def _rent_answered(chance: random.Random) -> Spec:
     where = chance.choice(("before", "after"))
-    effect: Spec = {"do": "answer", "where": where, "status": chance.choice((500, 502, 503, 504, 200, 408, 409))}
+    # A refusal is the server's own word, so it never comes after the work was done.
+    statuses = (500, 502, 503, 504, 200, 408) if where == "after" else (500, 502, 503, 504, 200, 408, 409)
+    effect: Spec = {"do": "answer", "where": where, "status": chance.choice(statuses)}
     if chance.random() < 0.4:
         effect["text"] = chance.choice((HTML, "", "{", "upstream timed out"))
     return _on(RENT, effect, chance)

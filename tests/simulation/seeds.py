@@ -4,9 +4,10 @@
     python -m tests.simulation.seeds --seed N                               one, with its history
     python -m tests.simulation.seeds --seed N --keep 0,3,4                  a shortened one
 
-A seed is drawn into a `Tale` (server settings, machines, and a list of items), which is then told in a world. In the end
-all faults stop, what was late arrives, and plain runs must bring everything right: apply to 0, an idle apply, destroy to
-0 and an empty ledger. A tale that breaks an oracle is shortened by leaving out items as long as it still breaks one.
+A seed is drawn into a `Tale` (server settings, machines, and a list of items), which is then told in a world. In the
+end all faults stop, what was late arrives, and plain runs must bring everything right: apply to 0, an idle apply,
+destroy to 0 and an empty ledger. A tale that breaks an oracle is shortened by leaving out items as long as it still
+breaks one.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 
 from lium_plan.sim.settings import Settings as ServerSettings
 from tests.simulation.faults import draw_fault
-from tests.support.world import Broken, Ran, World, run_world
+from tests.support.world import Broken, Ran, World
+from tests.support.world_machines import Behaviour
+from tests.support.world_opening import run_world
 from tests.support.world_oracles import agrees, all_done, foreign_untouched, no_secrets
-from tests.support.world_shell import Behaviour
 
 RENT_SETTLES_S = 700.0
 """Longer than anything that is late, and than the server's lock on a key."""
@@ -210,7 +213,7 @@ async def _until_done(world: World, command: str) -> bool:
     for _ in range(MOST_RUNS):
         ran = await world.run(command)
         if ran.code == 0:
-            _judge(world, lambda _: agrees(world, ran))
+            _judge(world, partial(agrees, ran=ran))
             return True
         # What can't be known now can be known when the server has forgotten the key.
         await world.pass_time(A_DAY_S if ran.code == 8 else RENT_SETTLES_S)
@@ -274,6 +277,11 @@ def _one(seed: int) -> Verdict:
     return tell(draw(seed))
 
 
+def say(text: object) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.seeds")
     parser.add_argument("--seed", type=int)
@@ -289,7 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.keep is not None:
             kept = [int(part) for part in chosen.keep.split(",") if part]
         verdict = tell(tale.only(kept))
-        print(told(verdict, kept))
+        say(told(verdict, kept))
         return 1 if verdict.broken else 0
     bad = runs = kills = 0
     seeds = range(chosen.first, chosen.first + chosen.count)
@@ -301,10 +309,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             kept = list(range(len(verdict.tale.items)))
             if not chosen.no_shorten:
                 verdict, kept = shortened(verdict)
-            print(told(verdict, kept), flush=True)
+            say(told(verdict, kept))
         if number % 100 == 0:
-            print(f"… {number} of {chosen.count} seeds, {bad} bad", flush=True)
-    print(f"{chosen.count} seeds: {runs} runs, {kills} of them killed; {bad} seeds broke an oracle")
+            say(f"… {number} of {chosen.count} seeds, {bad} bad")
+    say(f"{chosen.count} seeds: {runs} runs, {kills} of them killed; {bad} seeds broke an oracle")
     return 1 if bad else 0
 
 

@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from lium_plan.kinds.protocol import Record
 from lium_plan.sim.settings import Settings as ServerSettings
 from tests.simulation.manifests import fleet, tails
-from tests.support.world import Ran, World, run_world
+from tests.support.world import Ran, World
+from tests.support.world_machines import Behaviour
+from tests.support.world_opening import run_world
 from tests.support.world_oracles import agrees, all_done
 from tests.support.world_process import Point
-from tests.support.world_shell import Behaviour
 
 RENT = {"method": "POST", "path": "executors/*/rent"}
 SEED = 11

@@ -11,7 +11,8 @@ from lium_plan.diagnostics import ExitCode
 from lium_plan.requests import ApplyRequest
 from tests.simulation.manifests import HEAD, VOLUME, VOLUMES, fleet
 from tests.simulation.telling import emptied, mended, record, told
-from tests.support.world import ACCOUNT, QUICKSTART, World, run_world
+from tests.support.world import ACCOUNT, World
+from tests.support.world_opening import QUICKSTART, run_world
 from tests.support.world_oracles import agrees, foreign_untouched
 
 KEY = {"X-API-KEY": f"sk_sim_{ACCOUNT}"}

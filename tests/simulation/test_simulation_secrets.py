@@ -14,14 +14,21 @@ from lium_plan import operations
 from tests.simulation.manifests import HEAD
 from tests.simulation.telling import told
 from tests.support.world import World
+from tests.support.world_machines import Behaviour
 from tests.support.world_oracles import no_secrets
-from tests.support.world_shell import Behaviour
 
 PLAIN = "canary-8c1f-plain"
 LINES = "canary-line-one\ncanary-line-two\ncanary-line-three"
 QUOTED = 'canary "quoted" \\ back\\slash é'
 URL = "https://user:canary-url-password@example.org/x"
-ENVIRON = {"REG_USER": "robot", "REG_PASS": "canary-registry", "PLAIN": PLAIN, "LINES": LINES, "QUOTED": QUOTED, "URL": URL}
+ENVIRON = {
+    "REG_USER": "robot",
+    "REG_PASS": "canary-registry",
+    "PLAIN": PLAIN,
+    "LINES": LINES,
+    "QUOTED": QUOTED,
+    "URL": URL,
+}
 SECRETS = (PLAIN, QUOTED, "canary-registry", "canary-url-password", *LINES.splitlines())
 OUTPUT = b"\n".join(
     (
@@ -35,7 +42,9 @@ OUTPUT = b"\n".join(
     )
 )
 
-MANIFEST = HEAD + """\
+MANIFEST = (
+    HEAD
+    + """\
 templates:
   t:
     image: limsim/torch:2.4
@@ -58,6 +67,7 @@ tasks:
     wait: completed
     max_duration: 10m
 """
+)
 
 
 @contextmanager

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from pathlib import Path
 
 import pytest
 
 from lium_plan.requests import ApplyRequest
 from lium_plan.sim import lifecycle
-from tests.support.world import CANARY_TOKEN, Broken, World, run_world
+from tests.support.world import CANARY_TOKEN, Broken, World
+from tests.support.world_opening import run_world
 from tests.support.world_oracles import agrees, all_done, foreign_untouched, no_secrets, nothing_unknown
 
 
@@ -84,7 +84,7 @@ def test_the_lock_of_a_killed_run_is_free() -> None:
 def test_the_oracles_see_an_unknown_pod() -> None:
     async def story(world: World) -> None:
         await world.apply()
-        Path("state/default.json").unlink()
+        world.remove_file("default.json")
         with pytest.raises(Broken, match="O1"):
             nothing_unknown(world, "now")
 
@@ -108,7 +108,7 @@ def test_the_oracles_see_a_lost_and_a_left_pod() -> None:
 def test_the_oracles_see_a_secret() -> None:
     async def story(world: World) -> None:
         await world.apply()
-        Path("state/logs/leak.log").write_text(f"… {CANARY_TOKEN} …")
+        world.write("../state/logs/leak.log", f"… {CANARY_TOKEN} …")
         with pytest.raises(Broken, match="O6"):
             no_secrets(world)
 

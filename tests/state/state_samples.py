@@ -71,9 +71,7 @@ def fill(ledger: JournaledLedger) -> None:
     template = ledger.begin(parse("template.torch"), "create", {"name": "lp-a1b2c3-0123456789ab"})
     ledger.done(template, record("template.torch", "tpl-1"))
     for member in range(3):
-        pod = ledger.begin(
-            parse(f"fleet.x[{member}]"), "rent", {"key": f"k{member}", "body": {"gpu_count": 1}}
-        )
+        pod = ledger.begin(parse(f"fleet.x[{member}]"), "rent", {"key": f"k{member}", "body": {"gpu_count": 1}})
         row = record(f"fleet.x[{member}]", f"pod-{member}", "template.torch", price_per_hour_usd="1.99")
         ledger.done(pod, row)
     refused = ledger.begin(parse("fleet.x[3]"), "rent", {"key": "k3"})

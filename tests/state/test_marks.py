@@ -49,9 +49,7 @@ def test_members_of_a_long_fleet_stay_apart() -> None:
     assert len(names) == 2000
 
 
-@pytest.mark.parametrize(
-    "name", ["", "lp-", "web", "lp-12345g-a1b2c3-aaaaaaaa-x-0", "lp-123456-a1b2c3-aaaaaaaa-"]
-)
+@pytest.mark.parametrize("name", ["", "lp-", "web", "lp-12345g-a1b2c3-aaaaaaaa-x-0", "lp-123456-a1b2c3-aaaaaaaa-"])
 def test_other_names_carry_no_mark(name: str) -> None:
     assert parse_pod_name(name) is None
 
@@ -84,9 +82,7 @@ def test_unmarked_volumes() -> None:
 def test_templates_are_shared_within_a_state_and_never_between_states() -> None:
     content = {"image": "ubuntu", "ports": [22, 80], "env": {"B": "2", "A": "1"}}
     name = template_name(LINEAGE, SALT, content)
-    assert name == template_name(
-        LINEAGE, SALT, {"env": {"A": "1", "B": "2"}, "ports": (22, 80), "image": "ubuntu"}
-    )
+    assert name == template_name(LINEAGE, SALT, {"env": {"A": "1", "B": "2"}, "ports": (22, 80), "image": "ubuntu"})
     assert name != template_name(LINEAGE, bytes(32), content)
     assert name != template_name(LINEAGE, SALT, {**content, "ports": [80, 22]})
     parsed = parse_template_name(name)

@@ -40,14 +40,8 @@ def full(tmp_path: Path) -> State:
 
 
 json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3).map(tuple) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    ),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3).map(tuple) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=8,
 )
 
@@ -83,9 +77,7 @@ def test_money_and_times_become_text() -> None:
     assert decode_entry(line[:-1], LINEAGE, file="f", number=1).at.tzinfo is UTC
 
 
-@pytest.mark.parametrize(
-    "value", [float("nan"), float("inf"), {1: 2}, object(), b"bytes", datetime(2026, 1, 1)]
-)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1: 2}, object(), b"bytes", datetime(2026, 1, 1)])
 def test_what_is_no_json_is_refused(value: object) -> None:
     with pytest.raises((TypeError, ValueError)):
         freeze(value)
@@ -150,9 +142,7 @@ DAMAGE = {
     "bad lineage": (changed(LINEAGE, "not-a-uuid"), "state-shape", '"lineage"'),
     "short salt": (changed('"salt": "00', '"salt": "'), "state-shape", '"salt"'),
     "bad time": (
-        changed(
-            '"released": []', '"released": [{"kind": "v", "id": "i", "name": "n", "since": "yesterday"}]'
-        ),
+        changed('"released": []', '"released": [{"kind": "v", "id": "i", "name": "n", "since": "yesterday"}]'),
         "state-shape",
         '"released"',
     ),
@@ -204,15 +194,11 @@ def test_every_byte_of_a_line_is_guarded() -> None:
     line = encode_entry(entries(Put(record("volume.v", "v1")))[0], LINEAGE)[:-1]
     for place in range(len(line)):
         with pytest.raises(Unreadable):
-            decode_entry(
-                line[:place] + bytes([line[place] ^ 1]) + line[place + 1 :], LINEAGE, file="f", number=3
-            )
+            decode_entry(line[:place] + bytes([line[place] ^ 1]) + line[place + 1 :], LINEAGE, file="f", number=3)
 
 
 def test_a_line_of_another_state_is_refused() -> None:
-    line = encode_entry(entries(Put(record("volume.v", "v1")))[0], "ffffffff-0000-4000-8000-000000000001")[
-        :-1
-    ]
+    line = encode_entry(entries(Put(record("volume.v", "v1")))[0], "ffffffff-0000-4000-8000-000000000001")[:-1]
     with pytest.raises(Unreadable, match="another state") as caught:
         decode_entry(line, LINEAGE, file="j", number=3)
     assert caught.value.diagnostic.position is not None
@@ -224,9 +210,7 @@ def test_a_line_of_another_state_is_refused() -> None:
 
 def test_the_schema_file_is_fresh() -> None:
     path = Path(__file__).parents[2] / "schemas" / "state.schema.json"
-    assert path.read_text() == render_state_schema(), (
-        "write lium_plan.state.schema.render_state_schema() to it"
-    )
+    assert path.read_text() == render_state_schema(), "write lium_plan.state.schema.render_state_schema() to it"
 
 
 def test_the_schema_accepts_what_the_codec_writes_and_refuses_damage(full: State) -> None:

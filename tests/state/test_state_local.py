@@ -28,11 +28,7 @@ V = record("volume.v", "v1")
 
 
 def content(directory: Path) -> dict[str, bytes]:
-    return {
-        path.name: path.read_bytes()
-        for path in sorted(directory.iterdir())
-        if not path.name.endswith(".lock")
-    }
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir()) if not path.name.endswith(".lock")}
 
 
 def journal_of(store: LocalStore) -> bytes:
@@ -113,9 +109,7 @@ def damaged_journals() -> Iterator[tuple[str, Callable[[bytes], bytes]]]:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "change"), list(damaged_journals()), ids=[name for name, _ in damaged_journals()]
-)
+@pytest.mark.parametrize(("name", "change"), list(damaged_journals()), ids=[name for name, _ in damaged_journals()])
 def test_a_damaged_journal_stops_everybody_and_is_not_touched(
     tmp_path: Path, name: str, change: Callable[[bytes], bytes]
 ) -> None:
@@ -313,9 +307,7 @@ def test_what_began_can_be_ended_on_a_full_disk(tmp_path: Path, size: int) -> No
         assert store.load().state == ledger.state
         assert len(ledger.state.records) == 1 + len(flying)
         assert not ledger.state.open
-        assert all(
-            failure.exit_code is ExitCode.ERROR and "journal.jsonl" in str(failure) for failure in refused
-        )
+        assert all(failure.exit_code is ExitCode.ERROR and "journal.jsonl" in str(failure) for failure in refused)
         # Space came back; but after a failure this process begins nothing new, and what is known can still be put.
         if refused:
             with pytest.raises(Failure, match="nothing new is started"):

@@ -154,9 +154,7 @@ def test_check_finds_two_addresses_with_one_id() -> None:
 
 def test_check_finds_dangling_dependencies_unknown_kinds_and_wrong_keys() -> None:
     dangling = after(Put(record("fleet.x[0]", "p", "template.t")))
-    assert [(item.code, item.severity) for item in check(dangling)] == [
-        ("dangling-dependency", Severity.WARNING)
-    ]
+    assert [(item.code, item.severity) for item in check(dangling)] == [("dangling-dependency", Severity.WARNING)]
     row = record("fleet.x[0]", "p")
     router = replace(row, address=Address.of("router", "r"))
     assert [item.code for item in check(replace(blank(), records={"router.r": router}))] == ["unknown-kind"]
@@ -170,9 +168,7 @@ VALUES: tuple[Json, ...] = (None, 0, 1.5, True, "é", (1, (2,)), {"k": ("v",)})
 
 
 def some_record(random: Random) -> Record:
-    row = record(
-        random.choice(ADDRESSES), random.choice("abc"), *random.sample(ADDRESSES, random.randint(0, 2))
-    )
+    row = record(random.choice(ADDRESSES), random.choice("abc"), *random.sample(ADDRESSES, random.randint(0, 2)))
     return replace(row, attributes={"v": random.choice(VALUES)}, deposed=random.random() < 0.3)
 
 

@@ -89,9 +89,7 @@ def test_a_newer_format_is_not_repaired() -> None:
 
 
 def test_without_any_snapshot_the_ids_are_named() -> None:
-    saved = save(
-        b"", lines(*entries(Began(address("fleet.x[0]"), "rent"), Ended(1, (record("fleet.x[0]", "p0"),))))
-    )
+    saved = save(b"", lines(*entries(Began(address("fleet.x[0]"), "rent"), Ended(1, (record("fleet.x[0]", "p0"),)))))
     assert saved.state is None
     assert [item.message for item in saved.findings if item.code == "repair-seen"] == ["j: fleet.x[0] was p0"]
 

@@ -312,9 +312,7 @@ def test_the_audit_log_says_who_did_what_at_what_price(opener: Opener) -> None:
     ledger = JournaledLedger(store, blank(), run=RUN, now=now)
     fill(ledger)
     told = opener().events()
-    assert [
-        (event.address, event.action, event.id, event.price_per_hour_usd, event.result) for event in told
-    ] == [
+    assert [(event.address, event.action, event.id, event.price_per_hour_usd, event.result) for event in told] == [
         ("template.torch", "create", "tpl-1", None, "done"),
         ("fleet.x[0]", "rent", "pod-0", "1.99", "done"),
         ("fleet.x[1]", "rent", "pod-1", "1.99", "done"),
@@ -332,9 +330,7 @@ def test_the_audit_log_says_who_did_what_at_what_price(opener: Opener) -> None:
     assert (after[-1].address, after[-1].result) == ("fleet.x[4]", "open")
     ledger.remove("fleet.x[0].bootstrap", "went with its pod")
     ledger.compact()
-    assert [event.who for event in opener().events()] == ["ann@box"] * 9 + [
-        ""
-    ]  # who opened it lies further back
+    assert [event.who for event in opener().events()] == ["ann@box"] * 9 + [""]  # who opened it lies further back
     # A later run settles it; the log names that run, and who ran it.
     later = JournaledLedger(store, ledger.state, run=RunIdentity("run-2", "bob@desk", "apply"), now=now)
     later.failed(next(iter(ledger.state.open.values())), "settled as not rented")

@@ -200,7 +200,7 @@ def losing(box: Project) -> tuple[Project, str]:
 
 def test_the_three_words(losing: tuple[Project, str], tmp_path: Path) -> None:
     project, lost = losing
-    volume = foreign(project, "volume", name="somebody's", description="")
+    volume = foreign(project, "volume", name="theirs", description="")
     beside = new_project(project.sim, project.account, tmp_path / "beside")
     beside.write(ONE.replace("demo", "other"))
     beside.apply()
@@ -372,6 +372,11 @@ def test_a_dry_import_writes_nothing(project: Project) -> None:
     assert id not in billed(project)
 
 
+def about(span: timedelta, hours: float) -> bool:
+    """To the second, which is what the server keeps."""
+    return abs(span - timedelta(hours=hours)) < timedelta(seconds=2)
+
+
 # --- extend --------------------------------------------------------------------------------------------------
 
 
@@ -387,18 +392,18 @@ def test_more_time_holds_until_the_manifest_says_another_ttl(box: Project) -> No
     before = removal(box)
     done = box.run("extend", "fleet.box[0]", "90m", expect=0)
     assert done.out.startswith("fleet.box[0]: ")
-    assert removal(box) - before == timedelta(minutes=90)
+    assert about(removal(box) - before, 1.5)
     planned = box.run("plan", "--detailed-exitcode", expect=0)
     assert "extended to" in planned.err
     box.apply()
-    assert removal(box) - before == timedelta(minutes=90)
+    assert about(removal(box) - before, 1.5)
     box.run("extend", "fleet.box", "30m", expect=0)
-    assert removal(box) - before == timedelta(hours=2)
+    assert about(removal(box) - before, 2)
 
     box.write(ONE.replace("ttl: 2h", "ttl: 3h"))
     assert "ttl: 2h -> 3h" in box.run("plan", "--detailed-exitcode", expect=2).out
     box.apply()
-    assert abs(removal(box) - before - timedelta(hours=1)) < timedelta(seconds=2)
+    assert about(removal(box) - before, 1)
     assert "extended to" not in box.run("plan", "--detailed-exitcode", expect=0).err
 
 
@@ -421,7 +426,7 @@ def test_no_more_than_the_policy_and_the_server_allow(box: Project) -> None:
     box.run("extend", "fleet.box[0]", "30m", expect=1)
     (box.folder / "lium.yaml").unlink()
     assert "no policy limits this" in box.run("extend", "fleet.box[0]", "30m", expect=0).err
-    assert removal(box) - before == timedelta(hours=1)
+    assert about(removal(box) - before, 1)
 
 
 @pytest.mark.parametrize("at", ["before POST /pods/*/schedule-removal #1", "answered POST /pods/*/schedule-removal #1"])
@@ -430,7 +435,7 @@ def test_an_extension_that_was_cut_off_is_not_added_twice(box: Project, at: str)
     assert box.crash("extend", "fleet.box[0]", "1h", at=at).code == -9
     took = at.startswith("answered")
     box.run("extend", "fleet.box[0]", "1h", expect=0)
-    assert removal(box) - before == timedelta(hours=2 if took else 1)
+    assert about(removal(box) - before, 2 if took else 1)
     assert box.state()["open"] == []
     box.run("plan", "--detailed-exitcode", expect=0)
 
@@ -438,15 +443,16 @@ def test_an_extension_that_was_cut_off_is_not_added_twice(box: Project, at: str)
 def test_a_lost_answer_is_settled_at_once(box: Project) -> None:
     before = removal(box)
     lost = {"do": "lose_reply", "where": "after"}
-    box.sim.fault(lost, match={"path": "/pods/*/schedule-removal", "account": box.account}, times=5)
+    box.sim.fault(lost, match={"path": "/pods/*/schedule-removal", "account": box.account, "times": 5})
     box.run("extend", "fleet.box[0]", "1h", expect=0)
-    assert removal(box) - before == timedelta(hours=1)
+    assert about(removal(box) - before, 1)
 
 
 def test_what_was_released_is_listed_beside_the_proof(box: Project) -> None:
     pod = box.resources("pod")["fleet.box[0]"]["id"]
     box.run("state", "rm", "fleet.box", expect=0)
-    done = box.run("destroy", "--auto-approve", expect=None)
+    # Its template can't go while it runs, so that the destruction is not complete.
+    done = box.destroy("--wait-timeout", "0s", expect=3)
     assert f"({pod}) was released and is still there, for $" in done.err
-    assert "LEFT" not in done.out
+    assert pod not in done.out
     assert pod in billed(box)

@@ -66,9 +66,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         raise RuntimeError("no threads in virtual time: their pace is not the clock's")
 
 
-def run_virtual(
-    main: Coroutine[Any, Any, _T], *, start_s: float = 0.0, limit_s: float | None = 30 * 86400.0
-) -> _T:
+def run_virtual(main: Coroutine[Any, Any, _T], *, start_s: float = 0.0, limit_s: float | None = 30 * 86400.0) -> _T:
     """The result of `main`, run on a `VirtualLoop`; tasks that it leaves behind are cancelled.
 
     Raises Deadlock when nothing can go on and TooLate when it still runs at `limit_s` of the loop's clock.

@@ -1,11 +1,10 @@
 """A whole world in one event loop of virtual time: the local Lium, its machines, a disk, and runs of lium-plan in it.
 
-    with open_folder() as folder:
-        run_world(7, folder, story)        # async def story(world): ran = await world.apply(); ...
+`world_opening.run_world` opens one and tells a story in it.
 
-Everything follows from the seed: ids, chance, latencies, the order of events; `world.history()` is the same to the byte
-for the same seed and story. A run is a `Process` that can be killed at any point that it passes; what it did not send or
-write by then never happens. After every step the oracles of `world_oracles` look at the server's own ledger.
+Everything follows from the seed: ids, chance, latencies, the order of events; `world.history()` is the same to the
+byte for the same seed and story. A run is a `Process` that can be killed at any point that it passes; what it did not
+send or write by then never happens. After every step the oracles of `world_oracles` look at the server's own ledger.
 """
 
 from __future__ import annotations
@@ -14,24 +13,14 @@ import asyncio
 import contextvars
 import hashlib
 import json
-import os
 import random
 import re
-import shutil
-import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 from uuid import UUID
-
-import httpx
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from lium_plan import operations
 from lium_plan.diagnostics import Failure
@@ -43,23 +32,17 @@ from lium_plan.planning.plan import Plan
 from lium_plan.requests import ApplyRequest, PlanRequest, Sources
 from lium_plan.settings import Settings
 from lium_plan.sim import faults
-from lium_plan.sim.inprocess import InProcess, open_in_process
+from lium_plan.sim.inprocess import InProcess
 from lium_plan.sim.rows import Charge, NodeState
-from lium_plan.sim.settings import Settings as ServerSettings
-from lium_plan.sim.simulator import Beginning
 from lium_plan.state.files import identity_of
 from lium_plan.state.local import LocalStore
 from lium_plan.state.model import State
-from tests.support.virtual import run_virtual
 from tests.support.world_disk import Disk
-from tests.support.world_process import Point, Process, Version, task_factory
-from tests.support.world_shell import Behaviour, Machines, ShellConnector
+from tests.support.world_machines import Machines
+from tests.support.world_process import Point, Process, Version
+from tests.support.world_shell import ShellConnector
 from tests.support.world_wire import ProcessTransport
 
-T = TypeVar("T")
-
-HERE = Path(__file__).parents[1] / "simulation"
-QUICKSTART = HERE / "quickstart"
 ACCOUNT = "local"
 CANARY_PASSWORD = "canary-Pa55word/äöü"
 CANARY_TOKEN = "canary-token-0123456789abcdef"
@@ -142,6 +125,7 @@ class World:
         command: str,
         *,
         crash_at: int | None = None,
+        crash_on: tuple[str, str, int] | None = None,
         recording: bool = False,
         request: PlanRequest | None = None,
         options: ApplyRequest | None = None,
@@ -151,7 +135,7 @@ class World:
         approve: Callable[[Plan], bool] | None = None,
     ) -> Ran:
         """One `lium-plan apply` or `destroy` from its start to its end, or to its death."""
-        process = Process(crash_at=crash_at, recording=recording, version=self.version)
+        process = Process(crash_at=crash_at, crash_on=crash_on, recording=recording, version=self.version)
         events: list[Event] = []
         plans: list[Plan] = []
         asked = request or PlanRequest()
@@ -296,9 +280,7 @@ class World:
     def files(self) -> dict[str, bytes]:
         """Every file of the state directory."""
         root = self.settings.state_dir
-        return {
-            str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()
-        }
+        return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
     def look(self, where: str) -> None:
         for check in self.checks:
@@ -346,6 +328,10 @@ class World:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
+    def remove_file(self, name: str) -> None:
+        """Of the state directory, behind everybody's back."""
+        (self.settings.state_dir / name).unlink()
+
     # --- its history -----------------------------------------------------------------------------------------------
 
     def history(self) -> bytes:
@@ -355,7 +341,14 @@ class World:
             for row in self.lium.world.requests
         ]
         lines += [
-            [charge.kind, charge.object_id, charge.name, str(charge.price_per_hour), str(charge.since), str(charge.until)]
+            [
+                charge.kind,
+                charge.object_id,
+                charge.name,
+                str(charge.price_per_hour),
+                str(charge.since),
+                str(charge.until),
+            ]
             for charge in self.lium.world.charges
         ]
         lines += [
@@ -375,189 +368,3 @@ _SUM = re.compile(rb'"sum":"[0-9a-f]{8}"')
 
 def _told(event: Event) -> list[str]:
     return [event.type, event.at.isoformat(), str(event.address), str(event.phase), str(event.message)]
-
-
-# --- opening one -----------------------------------------------------------------------------------------------------
-
-Story = Callable[[World], Awaitable[T]]
-
-
-@contextmanager
-def open_folder() -> Iterator[Path]:
-    """A fresh directory, in memory where there is such a place."""
-    shm = Path("/dev/shm")
-    root = str(shm) if shm.is_dir() and os.access(shm, os.W_OK) else None
-    folder = Path(tempfile.mkdtemp(prefix="lium-plan-world-", dir=root))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def run_world(
-    seed: int,
-    story: Story[T],
-    *,
-    manifest: Path | str = QUICKSTART,
-    expected: Sequence[str] = ("trainers-0", "trainers-1", "store-0"),
-    server: ServerSettings | None = None,
-    nodes: int = 24,
-    behaviours: Sequence[Behaviour] = (),
-    checks: Sequence[Callable[[World, str], None]] | None = None,
-    foreign: bool = True,
-    limit_s: float = 60 * 86400.0,
-) -> T:
-    """Tell `story` in a new world. `manifest` is a project directory, or the text of its lium.yaml.
-
-    What broke on the way is in `world.broken`; a story that should fail raises.
-    """
-    # Relative paths, since some are written down: the folder's own name must not be part of a history.
-    with open_folder() as folder, chdir(folder):
-        main = _told_in(
-            seed,
-            folder,
-            story,
-            manifest=manifest,
-            expected=frozenset(expected),
-            server=server or ServerSettings(latency_seconds=0.05, balance_usd=1000),
-            nodes=nodes,
-            behaviours=behaviours,
-            checks=checks,
-            foreign=foreign,
-        )
-        return run_virtual(main, limit_s=limit_s)
-
-
-async def _told_in(
-    seed: int,
-    folder: Path,
-    story: Story[T],
-    *,
-    manifest: Path | str,
-    expected: frozenset[str],
-    server: ServerSettings,
-    nodes: int,
-    behaviours: Sequence[Behaviour],
-    checks: Sequence[Callable[[World, str], None]] | None,
-    foreign: bool,
-) -> T:
-    from tests.support.world_oracles import AFTER_EVERY_STEP
-
-    asyncio.get_running_loop().set_task_factory(task_factory)
-    _write_project(folder, manifest)
-    settings = _settings()
-    machines = Machines(behaviours)
-    beginning = Beginning(seed=seed, nodes=nodes, settings=ServerSettings(balance_usd=server.balance_usd))
-    disk = Disk(folder)
-    async with open_in_process(beginning, runtime=machines) as lium:
-        _furnish(lium)
-        world: World | None = None
-
-        def served(method: str) -> None:
-            if world is not None and method != "GET":
-                world.look(f"a {method} was served")
-
-        transport = ProcessTransport(lium.transport, server_context=contextvars.copy_context(), served=served)
-        world = World(
-            seed=seed,
-            lium=lium,
-            machines=machines,
-            disk=disk,
-            folder=folder,
-            settings=settings,
-            transport=transport,
-            chance=random.Random(f"client/{seed}"),
-            expected=expected,
-            environ=settings.environ,
-            checks=list(AFTER_EVERY_STEP if checks is None else checks),
-            prices={node.id: node.price_per_gpu for node in lium.world.nodes},
-        )
-        disk.changed = partial(_snapshot_changed, world)
-        if foreign:
-            world.foreign = await _plant(lium)
-            # What the server counted of that is forgotten by now.
-            await asyncio.sleep(3700)
-        faults.apply_settings(lium.world, server)
-        with disk.mounted():
-            return await story(world)
-
-
-def _snapshot_changed(world: World, site: str) -> None:
-    if site == "rename to snapshot":
-        world.look("a snapshot was put in place")
-
-
-def _write_project(folder: Path, manifest: Path | str) -> None:
-    project = folder / "project"
-    if isinstance(manifest, Path):
-        shutil.copytree(manifest, project)
-    else:
-        project.mkdir()
-        (project / "lium.yaml").write_text(manifest)
-    key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-    path = folder / "id_ed25519"
-    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-    path.chmod(0o600)
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    path.with_suffix(".pub").write_bytes(public + b"\n")
-
-
-def _settings() -> Settings:
-    return Settings(
-        base_url="http://lium.test/api",
-        workspace=None,
-        ssh_key_path=Path("id_ed25519"),
-        stack="default",
-        state_dir=Path("state"),
-        parallelism=0,
-        sim=False,
-        api_key=f"sk_sim_{ACCOUNT}",
-        environ={"REG_USER": "robot", "REG_PASS": CANARY_PASSWORD, "TOKEN": CANARY_TOKEN},
-    )
-
-
-def _furnish(lium: InProcess) -> None:
-    """Enough of what the manifests ask for, whatever the seed: nothing is judged here that the market alone decides."""
-    nodes = lium.world.nodes
-    for model in ("RTX 4090", "RTX 3090"):
-        like = next(node for node in nodes if node.gpu_model == model)
-        for number in range(4):
-            one = replace(
-                like,
-                id=str(UUID(int=random.Random(f"{model}/{number}").getrandbits(128), version=4)),
-                gpu_count=8,
-                min_rentable=1,
-                others=0,
-                tier="secure",
-                price_per_gpu=Decimal("0.30") + Decimal(number) / 100,
-            )
-            nodes.put(one)
-
-
-async def _plant(lium: InProcess) -> frozenset[str]:
-    """What other people have on the account, as like ours as may be."""
-    headers = {"X-API-KEY": f"sk_sim_{ACCOUNT}"}
-    async with httpx.AsyncClient(transport=lium.transport, base_url=lium.base_url, headers=headers) as client:
-
-        async def make(path: str, body: Mapping[str, object]) -> str:
-            answer = (await client.post(path, json=body)).raise_for_status().json()
-            return str(answer.get("pod_id") or answer["id"])
-
-        template = await make(
-            "/templates", {"name": "lp-other", "docker_image": "limsim/torch", "docker_image_tag": "2.4"}
-        )
-        volume = await make("/volumes", {"name": "datasets", "description": "somebody's"})
-        credential = await make(
-            "/docker-credentials/", {"docker_username": "robot", "docker_password": CANARY_PASSWORD}
-        )
-        node = next(node for node in lium.world.nodes if node.min_rentable == 1 and node.gpu_count > node.others)
-        pod = await make(
-            f"/executors/{node.id}/rent",
-            {
-                "pod_name": "trainers-0",
-                "template_id": template,
-                "gpu_count": 1,
-                "user_public_key": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAA someone"],
-            },
-        )
-    return frozenset((template, volume, credential, pod))

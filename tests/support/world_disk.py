@@ -1,8 +1,8 @@
-"""The disk of a simulated process: the interpreter's own calls that change files, with crashes and failures around them.
+"""The disk of a simulated process: the interpreter's own calls that change files, with crashes and failures around.
 
-It stands behind `os`, where a kernel's view of a process begins, and changes nothing of lium-plan. Only what a `Process`
-does below one directory passes here; everybody else's files are untouched. A kill leaves what was written; a loss of
-power (phase `unsynced`) also takes back what no fsync had made durable yet.
+It stands behind `os`, where a kernel's view of a process begins, and changes nothing of lium-plan. Only what a
+`Process` does below one directory passes here; everybody else's files are untouched. A kill leaves what was written; a
+loss of power (phase `unsynced`) also takes back what no fsync had made durable yet.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Disk:
         stream = self._real["fdopen"](handle, *rest, **named)
         opened = self._handles.get(handle)
         if opened is not None:
-            opened.process.on_burial.append(stream.close)
+            opened.process.on_burial.insert(0, stream.close)
         return stream
 
     def _pwrite(self, handle: int, data: Any, offset: int) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +50,8 @@ class Process:
     """One run. `crash_at` is the number of the point at which it is killed; with `recording` every point is noted."""
 
     crash_at: int | None = None
+    crash_on: tuple[str, str, int] | None = None
+    """(site, phase, which time): killed there instead."""
     recording: bool = False
     version: Callable[[], Version] = lambda: ()
     """What the outside world is now: two points with equal versions are the same crash."""
@@ -58,7 +59,7 @@ class Process:
     died_at: Point | None = None
     passed: int = 0
     points: list[tuple[Point, Version]] = field(default_factory=list)
-    phases: Counter[str] = field(default_factory=Counter)
+    _times: int = 0
     on_death: list[Callable[[], None]] = field(default_factory=list)
     """What the world does at once: connections end."""
     on_burial: list[Callable[[], None]] = field(default_factory=list)
@@ -82,7 +83,11 @@ class Process:
         self.passed += 1
         if self.recording:
             self.points.append((Point(self.passed, site, phase), self.version()))
-        if self.passed != self.crash_at:
+        if self.crash_on is not None and (site, phase) == self.crash_on[:2]:
+            self._times += 1
+        elif self.passed != self.crash_at:
+            return False
+        if self.crash_on is not None and self._times != self.crash_on[2]:
             return False
         self.died_at = Point(self.passed, site, phase)
         return True
@@ -179,10 +184,8 @@ class _Steps(Coroutine[Any, Any, Any]):
             raise asyncio.CancelledError
         self._running = True
         try:
-            if process.crash_at == process.passed + 1 or process.recording:
-                site = where(self._inner)
-            else:
-                site = ""
+            told = process.recording or process.crash_at == process.passed + 1
+            site = where(self._inner) if told else ""
             if process.passes(site, RESUME):
                 self._running = False
                 process.kill()

@@ -13,13 +13,11 @@ import asyncio
 import hashlib
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
 from lium_plan.kinds.pod.waiting import CHECK_SCRIPT
-from lium_plan.sim.runtime import Container, Endpoint, SshFault
 from lium_plan.ssh import detached, image_env, markers
 from lium_plan.ssh.errors import (
     ConnectionLost,
@@ -42,6 +40,7 @@ from lium_plan.ssh.protocol import (
     discard,
     ignore_stage,
 )
+from tests.support.world_machines import Machine, Machines, Started, now_s
 from tests.support.world_process import CURRENT, Process
 
 LATENCY_S = 0.05
@@ -55,167 +54,6 @@ _DIR = re.compile(r"__lp_use_dir ('(?:[^']|'\\'')*')")
 _MARKER_DIR = re.compile(r"__lp_marker_dir=('(?:[^']|'\\'')*')")
 _OFFSET = re.compile(r"__lp_offset=(\d+)")
 _MAX = re.compile(r"__lp_max='(\d*)'")
-
-
-@dataclass(frozen=True, slots=True)
-class Behaviour:
-    """What a user's commands do where `pattern` is found in them."""
-
-    pattern: str
-    duration_s: float = 1.0
-    exit_status: int = 0
-    output: bytes = b"done\n"
-    times: int | None = None
-    """How often, None: always; then the next behaviour that fits counts."""
-
-
-@dataclass(slots=True)
-class Started:
-    """A detached command, or a marked run."""
-
-    script: str
-    began_at: float
-    ends_at: float
-    exit_status: int
-    output: bytes
-    ending: str = "by-itself"
-    steps: int = 0
-    lost: bool = False
-
-    def ended(self, now: float) -> bool:
-        return now >= self.ends_at
-
-    def written(self, now: float) -> bytes:
-        """What it has printed by now: evenly over its time."""
-        span = self.ends_at - self.began_at
-        share = 1.0 if span <= 0 else min(1.0, (now - self.began_at) / span)
-        return self.output[: int(len(self.output) * share)]
-
-
-@dataclass(eq=False, slots=True)
-class Machine:
-    """One container of one pod."""
-
-    container: Container
-    host_key: str
-    started_at: float
-    fault: SshFault = field(default_factory=lambda: SshFault("none"))
-    fault_until: float | None = None
-    gone: bool = False
-    files: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Target -> (sha256, mode)."""
-    commands: dict[str, Started] = field(default_factory=dict)
-    """Detached ones, by directory."""
-    runs: dict[str, Started] = field(default_factory=dict)
-    """Marked ones, by directory."""
-    sessions: dict[int, _Session] = field(default_factory=dict)
-
-    def mode(self, now: float) -> str:
-        healed = self.fault_until is not None and now >= self.fault_until
-        return "none" if healed else self.fault.mode
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """Something that a process did to a machine, for the checks of what was done how often."""
-
-    pod_id: str
-    what: str
-    """`run`, `start`, `stop`, `put`."""
-    script: str
-    at: float
-
-
-class Machines:
-    """A `sim.runtime.Runtime`, and the connectors into it."""
-
-    mode = "shell model"
-
-    def __init__(self, behaviours: Iterable[Behaviour] = ()) -> None:
-        self.behaviours = list(behaviours)
-        self.effects: list[Effect] = []
-        self.version = 0
-        self._used: dict[int, int] = {}
-        self._machines: dict[str, Machine] = {}
-        self._doors: dict[int, str] = {}
-        self._ports = count(30000)
-        self._keys = count(1)
-        self._numbers = count(1)
-
-    # --- the server's side -----------------------------------------------------------------------------------------
-
-    async def start(self, container: Container) -> Endpoint:
-        await self.stop(container.pod_id)
-        inner = [*container.internal_ports, *(20000 + index for index in range(container.extra_ports))]
-        ports = {port: next(self._ports) for port in dict.fromkeys(inner)}
-        self._machines[container.pod_id] = Machine(container, self._new_key(), _now())
-        self._doors[ports[22]] = container.pod_id
-        return Endpoint("127.0.0.1", "root", ports)
-
-    async def stop(self, pod_id: str) -> None:
-        machine = self._machines.pop(pod_id, None)
-        if machine is not None:
-            machine.gone = True
-            self._cut(machine)
-
-    async def output(self, pod_id: str, tail: int) -> tuple[str, ...]:
-        return ()
-
-    async def set_fault(self, pod_id: str, fault: SshFault) -> None:
-        machine = self._machines.get(pod_id)
-        if machine is None:
-            return
-        machine.fault = fault
-        machine.fault_until = None if fault.seconds is None else _now() + fault.seconds
-        if fault.mode in ("drop", "hang"):
-            self._cut(machine, hang=fault.mode == "hang")
-            machine.fault = SshFault("none")
-
-    async def change_host_key(self, pod_id: str) -> None:
-        machine = self._machines.get(pod_id)
-        if machine is not None:
-            machine.host_key = self._new_key()
-            self._cut(machine)
-
-    async def forget_volume(self, volume_id: str) -> None:
-        return None
-
-    async def close(self) -> None:
-        for pod_id in tuple(self._machines):
-            await self.stop(pod_id)
-
-    def machine(self, pod_id: str) -> Machine | None:
-        return self._machines.get(pod_id)
-
-    def _new_key(self) -> str:
-        return f"ssh-ed25519 {hashlib.sha256(str(next(self._keys)).encode()).hexdigest()[:43]}="
-
-    def _cut(self, machine: Machine, *, hang: bool = False) -> None:
-        for session in tuple(machine.sessions.values()):
-            session.cut(hang=hang)
-
-    # --- the client's side -----------------------------------------------------------------------------------------
-
-    def at(self, port: int) -> Machine | None:
-        pod_id = self._doors.get(port)
-        return None if pod_id is None else self._machines.get(pod_id)
-
-    def open_session(self, machine: Machine, process: Process, where: str) -> _Session:
-        number = next(self._numbers)
-        session = machine.sessions[number] = _Session(self, machine, process, where, number)
-        return session
-
-    def behaviour(self, script: str) -> Behaviour:
-        for index, behaviour in enumerate(self.behaviours):
-            used = self._used.get(index, 0)
-            if re.search(behaviour.pattern, script) and (behaviour.times is None or used < behaviour.times):
-                self._used[index] = used + 1
-                return behaviour
-        return Behaviour("")
-
-    def did(self, machine: Machine, what: str, script: str) -> None:
-        self.version += 1
-        self.effects.append(Effect(machine.container.pod_id, what, script, _now()))
 
 
 class ShellConnector:
@@ -256,7 +94,7 @@ class ShellConnector:
                 if key in allowed and machine.mode(loop.time()) != "auth":
                     on_stage(Stage.LOGIN)
                     process.may_crash("ssh open", "after")
-                    return self._machines.open_session(machine, process, str(coordinates))
+                    return _Session(self._machines, machine, process, str(coordinates))
                 waited = loop.time() - first_banner
                 if waited >= LOGIN_PATIENCE_S or loop.time() + RETRY_S >= ends_at:
                     raise LoginRefused(str(coordinates), key=str(key_path), attempts=attempts, waited_s=waited)
@@ -301,13 +139,14 @@ def _look(machine: Machine | None, now: float) -> tuple[Stage | None, str, float
 class _Session:
     """`ssh.protocol.Session` on one machine."""
 
-    def __init__(self, machines: Machines, machine: Machine, process: Process, where: str, number: int) -> None:
+    def __init__(self, machines: Machines, machine: Machine, process: Process, where: str) -> None:
         self._machines = machines
         self._machine = machine
         self._process = process
         self._where = where
-        self._number = number
-        self._opened_at = _now()
+        self._number = next(machines.numbers)
+        machine.sessions[self._number] = self
+        self._opened_at = now_s()
         self._broken = asyncio.Event()
         self._hangs = False
         self._running: dict[int, Started] = {}
@@ -381,7 +220,7 @@ class _Session:
         """The commands of a bootstrap, one after the other, ended when their caller leaves."""
         script = _word(text, "__lp_script=")
         directory = _found(_MARKER_DIR, text)
-        now = _now()
+        now = now_s()
         if directory is not None:
             before = self._machine.runs.get(directory)
             if before is not None and not before.lost and not before.ended(now):
@@ -400,7 +239,7 @@ class _Session:
         try:
             await self._spend(does.duration_s, timeout_s, "a command", Stage.COMMAND)
         finally:
-            if not started.ended(_now()):
+            if not started.ended(now_s()):
                 started.lost = True
             self._running.pop(number, None)
         on_output(does.output)
@@ -419,8 +258,8 @@ class _Session:
         duration = min(does.duration_s, limit) if limit is not None else does.duration_s
         self._machine.commands[directory] = Started(
             script,
-            _now(),
-            _now() + duration,
+            now_s(),
+            now_s() + duration,
             143 if late else does.exit_status,
             does.output,
             "timed-out" if late else "by-itself",
@@ -436,12 +275,12 @@ class _Session:
             on_output(b"lium-plan:never-started\n")
         elif started.lost:
             on_output(b"lium-plan:lost\n")
-        elif started.ended(_now()):
+        elif started.ended(now_s()):
             on_output(f"lium-plan:exited {started.exit_status} {started.ending}\n".encode())
         else:
             on_output(b"lium-plan:running\n")
         if started is not None:
-            on_output(f"lium-plan:log {len(started.written(_now()))}\n".encode())
+            on_output(f"lium-plan:log {len(started.written(now_s()))}\n".encode())
         return Completed(0)
 
     async def _forestall(self, text: str, on_output: OnOutput, timeout_s: float) -> Completed:
@@ -450,16 +289,16 @@ class _Session:
             on_output(b"lium-plan:already\n")
             return Completed(0)
         # Claimed for good: a start that is still on its way will do nothing.
-        self._machine.commands[directory] = Started("", _now(), _now(), 0, b"", lost=True)
+        self._machine.commands[directory] = Started("", now_s(), now_s(), 0, b"", lost=True)
         self._machines.did(self._machine, "forestall", directory)
         on_output(b"lium-plan:forestalled\n")
         return Completed(0)
 
     async def _stop(self, text: str, on_output: OnOutput, timeout_s: float) -> Completed:
         started = self._machine.commands.get(_found(_DIR, text) or "")
-        if started is not None and not started.ended(_now()):
+        if started is not None and not started.ended(now_s()):
             await self._spend(0.5, timeout_s, "stopping", Stage.COMMAND)
-            started.ends_at, started.exit_status, started.ending = _now(), 143, "stopped"
+            started.ends_at, started.exit_status, started.ending = now_s(), 143, "stopped"
             self._machines.did(self._machine, "stop", started.script)
         return await self._probe(text, on_output, timeout_s)
 
@@ -470,20 +309,20 @@ class _Session:
         offset = int(match[1]) if match is not None else 0
         ends_at = asyncio.get_running_loop().time() + timeout_s
         while started is not None:
-            ended = started.ended(_now())
-            new = started.written(_now())[offset:]
+            ended = started.ended(now_s())
+            new = started.written(now_s())[offset:]
             if new:
                 offset += len(new)
                 on_output(new)
             if ended or "__lp_once=1" in text:
                 break
-            left = started.ends_at - _now()
-            await self._spend(min(left, 10.0), ends_at - _now(), "following a log", Stage.COMMAND)
+            left = started.ends_at - now_s()
+            await self._spend(min(left, 10.0), ends_at - now_s(), "following a log", Stage.COMMAND)
         return Completed(0)
 
     async def _read_markers(self, text: str, on_output: OnOutput, timeout_s: float) -> Completed:
         started = self._machine.runs.get(_found(_DIR, text) or "")
-        now = _now()
+        now = now_s()
         if started is None:
             on_output(b"lium-plan:never-started\n")
             return Completed(0)
@@ -521,7 +360,7 @@ class _Session:
             except TimeoutError:
                 self._process.alive()
         raise ConnectionLost(
-            self._where, stage=stage, reason="the connection was cut", after_s=_now() - self._opened_at
+            self._where, stage=stage, reason="the connection was cut", after_s=now_s() - self._opened_at
         )
 
     def cut(self, *, hang: bool = False) -> None:
@@ -532,7 +371,7 @@ class _Session:
 
     def _leave(self) -> None:
         """The caller is gone: what it ran attached ends, as the watcher on the pod sees to it."""
-        now = _now()
+        now = now_s()
         for started in self._running.values():
             if not started.ended(now):
                 started.lost = True
@@ -552,10 +391,6 @@ def _found(pattern: re.Pattern[str], text: str) -> str | None:
     """The last quoted word that the pattern finds; scripts define functions before they use them."""
     words = pattern.findall(text)
     return shlex.split(words[-1])[0] if words else None
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _process() -> Process:

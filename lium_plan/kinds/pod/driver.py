@@ -58,10 +58,12 @@ class PodDriver:
         self._reboot_failed: set[str] = set()
 
     async def survey(self, records: Sequence[Record], *, scope_mark: str, lineage_mark: str | None) -> Survey:
-        listed = {pod.id: pod for pod in await self._client.pods()}
+        listed = {pod.id: pod for pod in await self._client.pods(hosts=False)}
         missing = [record for record in records if record.id not in listed]
         proofs = await self._removals.proofs(missing)
-        observations = {record.key: _present(listed[str(record.id)]) for record in records if record.id in listed}
+        observations = {
+            record.key: _present(listed[str(record.id)], record) for record in records if record.id in listed
+        }
         for key, (gone, why) in proofs.items():
             presence = Presence.ABSENT if gone else Presence.UNREACHABLE
             observations[key] = Observation(presence, "RECLAIMED" if RECLAIM in why else None, reason=why)
@@ -312,8 +314,8 @@ class PodDriver:
         return pod_id in pods and pods[pod_id].template_id == template_id
 
 
-def _present(pod: Pod) -> Observation:
-    return Observation(Presence.PRESENT, pod.status, pod_facts(pod))
+def _present(pod: Pod, record: Record) -> Observation:
+    return Observation(Presence.PRESENT, pod.status, pod_facts(pod, record.attributes))
 
 
 def _marked(pod: Pod) -> Marked:

@@ -95,6 +95,7 @@ class Requirement:
     gpus: tuple[str, ...]
     """Normalised names; empty: any."""
     gpu_count: int
+    """0: any."""
     gpu_memory: Bounds = ANY
     cpu: Bounds = ANY
     memory: Bounds = ANY
@@ -115,7 +116,7 @@ class Requirement:
         checks = (
             ("gpu", not self.gpus or offer.gpu.lower() in self.gpus),
             ("gpu memory", self.gpu_memory.holds(offer.gpu_memory_gib)),
-            ("gpu count", offer.gpu_count == self.gpu_count),
+            ("gpu count", self.gpu_count in (0, offer.gpu_count)),
             ("cpu", self.cpu.holds(offer.cpu)),
             ("memory", self.memory.holds(offer.memory_gib)),
             ("disk", self.disk.holds(offer.disk_gb)),
@@ -133,7 +134,7 @@ class Requirement:
 
     def fits(self, offer: Offer) -> bool:
         # Nearly all offers of a market differ in these two, and a plan asks this of every offer for every fleet.
-        if offer.gpu_count != self.gpu_count or (self.gpus and offer.gpu.lower() not in self.gpus):
+        if self.gpu_count not in (0, offer.gpu_count) or (self.gpus and offer.gpu.lower() not in self.gpus):
             return False
         return not self.violations(offer)
 

@@ -190,12 +190,12 @@ class Pods:
         self, resource: Resource, record: Record, observation: Observation | None, comparison: Comparison
     ) -> Change:
         """In the order of what loses most: a dead pod, a wrong one, another template, another end; then notes."""
-        violated = violations(record, resource.spec.requirement, resource.lifecycle)
+        unmet = violations(record, resource.spec.requirement, resource.lifecycle)
         return (
             _if_dead(record, observation)
-            or self._replacement(resource, record, observation, comparison, violated)
+            or self._replacement(resource, record, observation, comparison, unmet)
             or self._in_place(resource, record, observation, comparison)
-            or self._as_it_is(resource, record, observation, violated)
+            or self._as_it_is(resource, record, observation, unmet)
         )
 
     def _replacement(
@@ -204,18 +204,14 @@ class Pods:
         record: Record,
         observation: Observation | None,
         comparison: Comparison,
-        violations: Violations,
+        unmet: Violations,
     ) -> Change | None:
         shown = observation.attributes.get("gpu_count") if observation is not None else None
         rented = record.attributes.get("gpu_count")
         if shown is not None and rented is not None and str(shown) != str(rented):
             wrong = FieldChange("gpu_count", shown, rented, forces="replace")
             return Change(Verb.REPLACE, f"it has {shown} GPUs, {rented} were rented", (wrong,), drift="gpu-count")
-        violated = tuple(
-            change
-            for name, change in violations(record, resource.spec.requirement, resource.lifecycle)
-            if name in LASTING
-        )
+        violated = tuple(change for name, change in unmet if name in LASTING)
         if violated:
             return Change(Verb.REPLACE, _reason(violated), violated)
         before, after = record.inputs.get("volume"), _volume_of(resource.spec)
@@ -235,9 +231,9 @@ class Pods:
         return ttl
 
     def _as_it_is(
-        self, resource: Resource, record: Record, observation: Observation | None, violations: Violations
+        self, resource: Resource, record: Record, observation: Observation | None, unmet: Violations
     ) -> Change:
-        notes = tuple(self._notes(resource, record, observation, violations))
+        notes = tuple(self._notes(resource, record, observation, unmet))
         if record.status == "pending" and record.id is not None:
             return Change(Verb.ADOPT, "rented, not ready yet", diagnostics=notes)
         return Change(None, diagnostics=notes)
@@ -288,11 +284,11 @@ class Pods:
         return Change(Verb.UPDATE, "its time to live was changed by hand", (moved,), drift="ttl-changed")
 
     def _notes(
-        self, resource: Resource, record: Record, observation: Observation | None, violations: Violations
+        self, resource: Resource, record: Record, observation: Observation | None, unmet: Violations
     ) -> Iterator[Diagnostic]:
         """What is worth a look and changes nothing about this living pod."""
         address = str(record.address)
-        for name, _ in violations:
+        for name, _ in unmet:
             yield warning(
                 "constraint-binds-new-rents",
                 f"{name} no longer holds for this pod; it binds new rents only, so the pod stays",

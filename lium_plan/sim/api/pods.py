@@ -107,6 +107,8 @@ async def reboot(
     changes: dict[str, object] = {}
     if body is not None and body.volume_id is not None:
         volume_id = str(body.volume_id)
+        if pod.volume_id not in (None, volume_id):
+            raise Refusal(409, None, f"Pod already has volume {pod.volume_id}; a pod has one volume at most")
         renting.check_attachable(world, caller, volume_id, but_pod=pod.id)
         changes["volume_id"] = volume_id
     pod = lifecycle.reboot(world, pod, key_id=caller.key.id, why="reboot", **changes)
@@ -170,7 +172,7 @@ async def install_jupyter(world: TheWorld, caller: PodChanger, pod_id: UUID, bod
 @router.get(
     "/pods/{pod_id}/logs",
     response_class=StreamingResponse,
-    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    responses={200: {"content": {"text/event-stream": {}}}},
 )
 async def logs(
     request: Request,

@@ -61,6 +61,9 @@ _MINIMAL_TOOLS = (
 ).split()
 
 
+VOLUME_AT = "/mnt"
+
+
 @dataclass(frozen=True, slots=True)
 class Mounts:
     """What to mount where: (host directory, place in the container)."""
@@ -100,7 +103,7 @@ def populate(places: Places, container: Container, image: images.Image) -> Mount
     writable = [] if local_volume is None else [(str(places.local), local_volume)]
     if places.volume is not None:
         places.volume.mkdir(mode=0o755, exist_ok=True)
-        writable.append((str(places.volume), "/mnt"))
+        writable.append((str(places.volume), VOLUME_AT))
     read_only = [(str(source), target) for source, target in _system_mounts(places, image)]
     refused = ""
     if local_volume is None:

@@ -94,6 +94,8 @@ def build_root(spec: Spec) -> None:
         linux.mount(source, root + target, flags=linux.MS_BIND | linux.MS_REC)
         linux.make_read_only(root + target)
     for source, target in spec["writable"]:
+        if target == spec["volume_at"]:
+            _show_as_s3fs(root + target)
         linux.mount(source, root + target, flags=linux.MS_BIND | linux.MS_REC)
     _build_dev(root + "/dev", gpu_count=spec["gpu_count"])
     safe = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
@@ -110,6 +112,21 @@ def build_root(spec: Spec) -> None:
         if os.path.exists(path):
             linux.mount(path, path, flags=linux.MS_BIND | linux.MS_REC)
             linux.make_read_only(path)
+
+
+def _show_as_s3fs(target: str) -> None:
+    """Put an empty mount of the type that clients look for below the volume's directory (contract §14).
+
+    Nobody serves it and nobody reaches it: the directory is mounted over it. Where FUSE is not to be had the volume is
+    a mount all the same, of the host's own type.
+    """
+    with contextlib.suppress(OSError):
+        device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other"
+            linux.mount("s3fs", target, kind="fuse.s3fs", flags=linux.MS_NOSUID | linux.MS_NODEV, options=options)
+        finally:
+            os.close(device)
 
 
 def _build_dev(dev: str, *, gpu_count: int) -> None:

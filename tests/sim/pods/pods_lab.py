@@ -78,9 +78,7 @@ async def laboratory(root: Path, *, confined: bool) -> AsyncIterator[Lab]:
 
 
 @asynccontextmanager
-async def entered(
-    root: Path, *, confined: bool, **changes: Any
-) -> AsyncIterator[asyncssh.SSHClientConnection]:
+async def entered(root: Path, *, confined: bool, **changes: Any) -> AsyncIterator[asyncssh.SSHClientConnection]:
     """A connection to the only container of a fresh runtime."""
     async with (
         laboratory(root, confined=confined) as lab,

@@ -49,9 +49,7 @@ def test_gpus_and_mounts_are_told_by_programs_in_path(tmp_path: Path) -> None:
     async def test() -> None:
         async with laboratory(tmp_path, confined=True) as lab:
             endpoint = await lab.start(pod_id="one", volume_id="vol-1")
-            script = (
-                "nvidia-smi -L | wc -l; mountpoint /mnt; mountpoint -q /mnt && echo yes; echo kept >mnt/file"
-            )
+            script = "nvidia-smi -L | wc -l; mountpoint /mnt; mountpoint -q /mnt && echo yes; echo kept >mnt/file"
             assert (await lab.sh(endpoint, script)).split() == ["2", "/mnt", "is", "a", "mountpoint", "yes"]
             other = await lab.start(pod_id="two", volume_id="vol-1")
             assert await lab.sh(other, "cat mnt/file") == "kept\n"

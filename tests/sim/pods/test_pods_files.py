@@ -68,9 +68,7 @@ def test_no_link_leads_to_the_host(tmp_path: Path, namespaces: None) -> None:
     async def test() -> None:
         async with laboratory(tmp_path / "root", confined=False) as lab:
             endpoint = await lab.start()
-            await lab.sh(
-                endpoint, f"ln -s {outside} abs; ln -s ../../../../../../../..{outside} up; ln -s / top"
-            )
+            await lab.sh(endpoint, f"ln -s {outside} abs; ln -s ../../../../../../../..{outside} up; ln -s / top")
             async with await lab.connect(endpoint) as connection, connection.start_sftp_client() as sftp:
                 for path in ("abs/secret", "up/secret", f"top{outside}/secret", f"../..{outside}/secret"):
                     with pytest.raises(asyncssh.SFTPNoSuchFile):

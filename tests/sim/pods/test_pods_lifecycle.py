@@ -185,13 +185,9 @@ def test_many_containers_at_once(tmp_path: Path, confined: bool) -> None:
 
     async def test() -> None:
         async with laboratory(tmp_path, confined=confined) as lab:
-            endpoints = await asyncio.gather(
-                *(lab.start(pod_id=f"pod-{i}", gpu_count=1 + i % 8) for i in range(count))
-            )
+            endpoints = await asyncio.gather(*(lab.start(pod_id=f"pod-{i}", gpu_count=1 + i % 8) for i in range(count)))
             assert len({endpoint.ports[22] for endpoint in endpoints}) == count
-            counts = await asyncio.gather(
-                *(lab.sh(endpoint, "nvidia-smi -L | wc -l") for endpoint in endpoints)
-            )
+            counts = await asyncio.gather(*(lab.sh(endpoint, "nvidia-smi -L | wc -l") for endpoint in endpoints))
             assert [int(text) for text in counts] == [1 + i % 8 for i in range(count)]
 
     run(test())
@@ -245,9 +241,7 @@ def _python_for_everybody() -> list[str]:
     found = next((path for path in (sys.executable, "/usr/bin/python3") if _open_to_all(Path(path))), None)
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     if found is not None:
-        shown = subprocess.run(
-            [found, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True
-        )
+        shown = subprocess.run([found, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True)
         if shown.stdout.decode().strip() == version:
             return [found, "-B"]
     pytest.skip(f"no Python {version} that another user may run")

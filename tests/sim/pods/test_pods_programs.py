@@ -26,9 +26,7 @@ def _run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_list_has_a_line_for_each_gpu(nvidia_smi: Path) -> None:
     lines = _run(nvidia_smi, "-L").stdout.splitlines()
-    assert lines == [
-        f"GPU {i}: NVIDIA GeForce RTX 4090 (UUID: {uuid})" for i, uuid in enumerate(GPUS.uuids())
-    ]
+    assert lines == [f"GPU {i}: NVIDIA GeForce RTX 4090 (UUID: {uuid})" for i, uuid in enumerate(GPUS.uuids())]
 
 
 @pytest.mark.parametrize(
@@ -54,9 +52,7 @@ def test_other_fields_have_plausible_values(nvidia_smi: Path) -> None:
     assert {row[2] for row in rows} == {gpu.DRIVER_VERSION}
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--query-gpu=nonsense", "--format=csv"), ("--query-gpu=name",), ("--wrong",)]
-)
+@pytest.mark.parametrize("arguments", [("--query-gpu=nonsense", "--format=csv"), ("--query-gpu=name",), ("--wrong",)])
 def test_what_the_real_one_refuses_is_refused(nvidia_smi: Path, arguments: tuple[str, ...]) -> None:
     assert _run(nvidia_smi, *arguments).returncode == 2
 

@@ -87,8 +87,7 @@ def test_the_environment_is_roots_own_and_requests_are_ignored(tmp_path: Path, c
         async with laboratory(tmp_path, confined=confined) as lab:
             endpoint = await lab.start(environment={"FROM_TEMPLATE": "1"})
             names = {
-                line.partition("=")[0]
-                for line in (await lab.sh(endpoint, "env", env={"ASKED_FOR": "1"})).splitlines()
+                line.partition("=")[0] for line in (await lab.sh(endpoint, "env", env={"ASKED_FOR": "1"})).splitlines()
             }
             assert {"HOME", "PATH", "USER", "SSH_CONNECTION"} <= names
             assert not {"ASKED_FOR", "FROM_TEMPLATE", "NVIDIA_VISIBLE_DEVICES"} & names
@@ -111,9 +110,7 @@ def test_a_terminal_is_a_terminal(tmp_path: Path, confined: bool) -> None:
     async def test() -> None:
         async with entered(tmp_path, confined=confined) as connection:
             options = {"term_type": "xterm-256color", "term_size": (101, 37)}
-            process = await connection.create_process(
-                "tty; stty size; echo $TERM; read line; stty size", **options
-            )
+            process = await connection.create_process("tty; stty size; echo $TERM; read line; stty size", **options)
             lines = [(await process.stdout.readline()).strip() for _ in range(3)]
             process.change_terminal_size(80, 24)
             process.stdin.write("go\n")
@@ -167,9 +164,7 @@ def test_a_detached_process_outlives_its_session_and_a_cut_connection(tmp_path: 
     async def test() -> None:
         async with laboratory(tmp_path, confined=confined) as lab:
             endpoint = await lab.start()
-            script = (
-                "mkfifo go; setsid nohup sh -c 'read line <go; echo $line >done' </dev/null >/dev/null 2>&1 &"
-            )
+            script = "mkfifo go; setsid nohup sh -c 'read line <go; echo $line >done' </dev/null >/dev/null 2>&1 &"
             await lab.sh(endpoint, script)
             await lab.runtime.set_fault("pod-1", SshFault("drop"))
             await lab.sh(endpoint, "echo finished >go")
