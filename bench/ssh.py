@@ -6,10 +6,12 @@ forks as hosts), each a process of its own, in turn, against the same sshd proce
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -70,8 +72,17 @@ def one(folder: Path, home: Path, command: tuple[str | Path, ...]) -> Sample:
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", "PYTHONPATH": str(HERE.parents[1])}
     env |= {"ANSIBLE_CONFIG": str(folder / "ansible.cfg"), "ANSIBLE_LOCAL_TEMP": str(folder / "ansible")}
     sample = run_once(command, env=env, cwd=folder)
+    end_masters(folder)
     assert sample.status == 0, (command, sample)
     return sample
+
+
+def end_masters(folder: Path) -> None:
+    """Ansible leaves OpenSSH's masters behind for a minute; they are known by the path of their sockets."""
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if str(folder / ".ansible" / "cp").encode() in entry.read_bytes():
+                os.kill(int(entry.parent.name), signal.SIGTERM)
 
 
 def commands_for(folder: Path, ports: list[int], pyinfra: Path, ansible: Path) -> Commands:

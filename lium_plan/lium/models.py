@@ -108,7 +108,7 @@ class Pod:
 
     @classmethod
     def from_row(cls, value: object, *, hosts: bool = True) -> Pod:
-        """Without `hosts` the host's row and the template's, most of a list of pods, are left out but for the address."""
+        """Without `hosts` the host's and the template's rows, most of a list, are left out but for the address."""
         row = row_of(value, "pod")
         template, executor = as_mapping(row.get("template")), as_mapping(row.get("executor"))
         volume = as_mapping(row.get("volume"))

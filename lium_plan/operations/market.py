@@ -30,8 +30,7 @@ EVERYTHING = Requirement((), 0, tiers=(Tier.SECURE, Tier.SPOT))
 async def list_offers(settings: Settings, query: OffersQuery) -> OffersAnswer:
     """Raises `Failure` for a filter that makes no sense, or when the market can't be read."""
     members = _members(settings, query)
-    base = members[0].requirement if members else EVERYTHING
-    wanted = _narrowed(base, _filters(query), query)
+    wanted = asked_for(query, members[0].requirement if members else EVERYTHING)
     async with connect(settings, key_needed=False) as connection:
         with api_failures("read the market"):
             feed = await load_feed(connection.client)
@@ -92,8 +91,9 @@ def _left_out(why: Iterable[Exclusion], fitting: Sequence[Offer]) -> Iterator[Le
         )
 
 
-def _narrowed(base: Requirement, asked: Requirement, query: OffersQuery) -> Requirement:
-    """A fleet's constraints, narrowed by the other filters."""
+def asked_for(query: OffersQuery, base: Requirement = EVERYTHING) -> Requirement:
+    """A fleet's constraints, narrowed by the other filters. Raises `Failure` (64) for one that makes no sense."""
+    asked = _filters(query)
     given = {
         "gpus": asked.gpus,
         "gpu_count": asked.gpu_count if query.gpu is not None else 0,

@@ -2,7 +2,8 @@
 
 Owns the match of names with addresses: a pod or volume is taken only where its readable name fits exactly one
 address, and that address only it; everything else is named with its cost, for `import`. Templates and their logins
-come from the pods that use them. Refuses where a state with anything in it can still be read: what that one lacks is `orphans`' matter.
+come from the pods that use them. Refuses where a state with anything in it can still be read: what that one lacks
+is the matter of `orphans`.
 """
 
 from __future__ import annotations

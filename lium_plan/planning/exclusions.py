@@ -81,14 +81,14 @@ def _exclusion(
     others = tuple(other for other in names if other != name)
     cures = [cure(requirement, name, nearest), *(f"{other} {cure(requirement, other, nearest)}" for other in others)]
     return Exclusion(
-        name, wanted(requirement, name), excluded, considered, nearest, " together with ".join(cures), others
+        name, wanted(requirement, name), excluded, considered, nearest, " with ".join((cures[0], " and ".join(cures[1:]))) if others else cures[0], others
     )
 
 
 def _price(offer: Offer) -> str:
     """`$1.70/h`, with more decimals where they count."""
-    price = offer.price_per_hour_usd
-    return f"${price:.2f}/h" if price == round(price, 2) else f"${price.normalize():f}/h"
+    whole, _, cents = f"{offer.price_per_hour_usd.normalize():f}".partition(".")
+    return f"${whole}.{cents.ljust(2, '0')}/h"
 
 
 def _rank(item: Exclusion) -> tuple[bool, bool, int, str]:

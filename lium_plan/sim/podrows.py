@@ -11,14 +11,13 @@ import json
 from collections.abc import Iterable
 
 from lium_plan.sim import market
+from lium_plan.sim.lifecycle import is_under_way
 from lium_plan.sim.render import progress, settled_row
 from lium_plan.sim.rows import Json, Pod
 from lium_plan.sim.world import World
 
 _SPARE = 64
 """How many rows of pods that are gone may lie around before somebody tidies up."""
-
-_NOTHING = {"estimated_ready_seconds": None, "eta_basis": None, "phase": None}
 
 
 class PodRows:
@@ -51,8 +50,9 @@ class PodRows:
         if kept is None or kept[0] != made_of:
             kept = (made_of, _dumped(settled_row(world, pod))[:-1])
             self._kept[pod.id] = kept
-        moving = progress(world, pod)
-        return kept[1] + (_STILL if moving == _NOTHING else b"," + _dumped(moving)[1:])
+        if not is_under_way(pod):
+            return kept[1] + _STILL
+        return kept[1] + b"," + _dumped(progress(world, pod))[1:]
 
     def _tidy(self, world: World) -> None:
         if len(self._kept) > 2 * len(world.pods.where("alive", True)) + _SPARE:
@@ -69,4 +69,4 @@ def _dumped(row: dict[str, Json]) -> bytes:
     return json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-_STILL = b"," + _dumped(dict(_NOTHING))[1:]
+_STILL = b"," + _dumped({"estimated_ready_seconds": None, "eta_basis": None, "phase": None})[1:]

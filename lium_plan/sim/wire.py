@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -29,6 +30,8 @@ DROP = "lium_sim.drop"
 """ASGI extension: a function that cuts this connection. Without it a lost reply is an exception for the client."""
 
 KEPT_REQUESTS = 20_000
+KEPT_READS = 5_000
+"""Of those at most so many that change nothing: clients poll for hours, and what they changed is worth more."""
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -52,6 +55,7 @@ class Wire:
         self._simulator = simulator
         self._base = base
         self._requests = 0
+        self._reads: deque[str] = deque()
         self.last_request_at: float = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -108,9 +112,14 @@ class Wire:
         world = self._simulator.world
         while len(world.requests) >= KEPT_REQUESTS:
             world.requests.drop(world.requests.oldest())
+        seen_id = f"r{world.next_serial()}"
+        if scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            self._reads.append(seen_id)
+            if len(self._reads) > KEPT_READS:
+                world.requests.drop(self._reads.popleft())
         return world.requests.put(
             RequestSeen(
-                id=f"r{world.next_serial()}",
+                id=seen_id,
                 at=world.now,
                 method=scope["method"],
                 path=path,

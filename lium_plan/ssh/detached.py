@@ -302,7 +302,8 @@ async def follow_log(
 ) -> int:
     """Stream the log from `offset_bytes` until the command has ended or is lost; returns the offset reached.
 
-    With `once` only what is there now. After a lost connection go on from where the output stopped. Raises what `Session.run` raises.
+    With `once` only what is there now. After a lost connection go on from where the output stopped. Raises what
+    `Session.run` raises.
     """
     reached = offset_bytes
     before: bytearray | None = bytearray()  # what the login shell's profile may print first is not the log

@@ -33,7 +33,8 @@ def state_text(state: State, outputs: Mapping[str, OutputValue], paint: Paint = 
         parts.append("Open effects:\n" + "".join(lines))
     if state.released:
         lines = [
-            f"  {item.kind} {printable(item.name)} ({item.id}) since {stamp(item.since)}{_price(item.price_per_hour_usd)}\n"
+            f"  {item.kind} {printable(item.name)} ({item.id}) since {stamp(item.since)}"
+            f"{_price(item.price_per_hour_usd)}\n"
             for item in state.released
         ]
         parts.append("Released, no longer managed:\n" + "".join(lines))

@@ -21,6 +21,7 @@ from lium_plan.kinds.pod.feed import expand_feed, expand_node
 from lium_plan.kinds.pod.gpus import KNOWN, MEMORY_GIB
 from lium_plan.kinds.pod.offers import Offer, Skipped
 
+NOW = datetime(2026, 9, 10, 12, 0, tzinfo=UTC)
 FEEDS = 2000
 ROWS = 6
 Row = dict[str, Any]
@@ -241,7 +242,7 @@ def test_every_row_gives_offers_or_a_reason() -> None:
     some = feeds(random.Random("reasons"))
     for _ in range(500):
         rows = next(some)
-        feed = expand_feed(datetime.now(UTC), rows)
+        feed = expand_feed(NOW, rows)
         assert feed.nodes == len(rows)
         reasons = [item.reason for item in feed.skipped]
         assert all(reasons)

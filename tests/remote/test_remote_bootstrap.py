@@ -160,7 +160,7 @@ def test_commands_that_take_too_long_are_ended(fleet_of: Fleet) -> None:
     until(lambda: "gone" in seen_on(project, ENDED), what="the script's end")
 
 
-def test_an_interrupt_marks_it_and_the_next_apply_finishes(fleet_of: Fleet) -> None:
+def test_g1_an_interrupt_marks_it_and_the_next_apply_finishes(fleet_of: Fleet) -> None:
     project = fleet_of("      commands: ['echo x >> ~/trace', 'test -e ~/flag || sleep 600']\n")
     process = project.start("apply", "--auto-approve")
     until(lambda: has_written(project, "~/trace"), process, what="the bootstrap's commands")
@@ -175,7 +175,7 @@ def test_an_interrupt_marks_it_and_the_next_apply_finishes(fleet_of: Fleet) -> N
     assert bootstrap_of(project)["status"] == "ready"
 
 
-def test_a_lost_connection_is_a_failure_that_says_so(fleet_of: Fleet) -> None:
+def test_g2_a_lost_connection_is_a_failure_that_says_so(fleet_of: Fleet) -> None:
     project = fleet_of("      commands: ['echo x >> ~/trace; test -e ~/flag || sleep 600']\n      timeout: 1m\n")
     process = project.start("apply", "--auto-approve", "--json")
     until(lambda: has_written(project, "~/trace"), process, what="the bootstrap's commands")
@@ -186,6 +186,26 @@ def test_a_lost_connection_is_a_failure_that_says_so(fleet_of: Fleet) -> None:
     project.on_pod(pod_of(project), "touch ~/flag")
     project.apply()
     assert bootstrap_of(project)["status"] == "ready"
+    assert len(project.ledger("pod")) == 1
+
+
+def test_g5_a_host_that_falls_silent_is_given_up_in_time(fleet_of: Fleet) -> None:
+    project = fleet_of("      commands: ['echo x >> ~/trace; sleep 600']\n      timeout: 12s\n")
+    process = project.start("apply", "--auto-approve", "--json")
+    until(lambda: has_written(project, "~/trace"), process, what="the bootstrap's commands")
+    project.sim.fault({"do": "ssh", "mode": "hang", "pod": pod_of(project)["id"]})
+    done = stop(process, within_s=40)
+    assert done.code == 3, done
+    assert "12 s" in failed(done, BOOT, "bootstrap-timeout")
+
+
+def test_g7_another_host_key_is_refused_unless_the_pods_history_explains_it(fleet_of: Fleet) -> None:
+    """Each pod has its own pin, so that another pod at a recycled address is no surprise; within one life it is."""
+    project = fleet_of("      commands: ['true']\n      run: always\n")
+    project.apply()
+    project.sim.fault({"do": "host_key", "pod": pod_of(project)["id"]})
+    message = failed(project.apply("--json", expect=3), BOOT, "bootstrap-connection")
+    assert "shows the host key" in message
     assert len(project.ledger("pod")) == 1
 
 
@@ -265,6 +285,7 @@ def test_a_canary_goes_first_and_its_failure_stops_the_others(fleet_of: Fleet) -
 def test_more_failures_than_allowed_stop_the_rest(fleet_of: Fleet) -> None:
     project = fleet_of("      commands: ['exit 1']\n      max_failures: 1\n", more=MEMBERS.format(4))
     done = project.apply("--json", "--parallelism", "1", expect=3)
+    assert len(project.ledger("pod", open_only=True)) == 4, "they are kept for people to look at"
     codes = [
         event["diagnostic"]["code"]
         for event in done.lines

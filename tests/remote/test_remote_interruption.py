@@ -31,7 +31,7 @@ def started(project: Project, *more: str) -> Callable[[], Done]:
     return lambda: stop(process, within_s=120)
 
 
-def test_a_reclaimed_pod_is_rented_again_and_set_up_without_a_second_question(fleet_of: Fleet) -> None:
+def test_g13_a_reclaimed_pod_is_rented_again_and_set_up_without_a_second_question(fleet_of: Fleet) -> None:
     commands = "      commands: ['hostname >> ~/trace', 'sleep ${{ member.index }}8; echo end >> ~/trace']\n"
     project = fleet_of(commands, more=f"    nodes: 2\n{RETRY}", tasks="  t: {fleet: x, commands: [hostname]}\n")
     end = started(project)
@@ -68,7 +68,7 @@ def test_without_retry_it_is_told_and_the_next_apply_rents_again(fleet_of: Fleet
     assert len(project.ledger("pod")) == 2
 
 
-def test_a_script_error_is_not_retried(fleet_of: Fleet) -> None:
+def test_g13_a_script_error_is_not_retried(fleet_of: Fleet) -> None:
     project = fleet_of("      commands: ['echo x >> ~/trace; exit 7']\n", more=RETRY)
     failed(project.apply("--json", expect=3), BOOT, "bootstrap-failed")
     assert seen_on(project, "cat ~/trace") == "x\n"

@@ -48,7 +48,7 @@ POINTS = (*JOURNAL, *TORN, *WRITES, *READS)
 
 
 @pytest.mark.timeout(900)
-def test_a_kill_at_any_step_is_followed_by_a_correct_run(sim: Sim, tmp_path: Path) -> None:
+def test_g10_a_kill_at_any_step_is_followed_by_a_correct_run(sim: Sim, tmp_path: Path) -> None:
     killed: list[str] = []
 
     def trial(point: str) -> str | None:

@@ -151,7 +151,7 @@ def try_disk(command: str, trouble: str, number: int, *, seed: int = SEED) -> Ou
         await world.run(verb)
         world.disk.fail_syncs()
         world.disk.full_after_bytes = None
-        await _mended(world, command)
+        await _mended(world, verb)
         return Outcome(
             command, command, Point(number, f"disk: {trouble}", "fails"), tuple(world.broken), tuple(world.log)
         )

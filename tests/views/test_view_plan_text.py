@@ -32,7 +32,7 @@ lium-plan will perform these actions (stack default, 84 nodes on offer, prices o
 
 Plan: 3 to create, 1 to change, 1 to replace, 0 to destroy, 1 to run.
 Cost: $0.72/h -> $4.46/h (ceiling $12.00/h), at most $26.76 until the last TTL. Rate limits add about 5 s.
-"""  # noqa: E501 - a screen is as wide as it is
+"""
 
 
 def golden(name: str) -> str:

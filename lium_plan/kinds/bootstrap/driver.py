@@ -59,7 +59,12 @@ class BootstrapDriver:
         pod = run.ledger.record(spec.pod)
         if pod is None or pod.id is None:
             raise ActionFailed(error("missing-dependency", f"{spec.pod} does not exist", address=str(step.address)))
-        self._refuse_beyond_max_failures(step, spec)
+        try:
+            self._refuse_beyond_max_failures(step, spec)
+        except ActionFailed:
+            if spec.delete_on_failure:
+                await self._give_back(step, spec, run)
+            raise
         earlier = _earlier(step, pod)
         going_on = earlier is not None and earlier.unfinished and earlier.same
         name = earlier.attempt if earlier is not None and going_on else self._services.random_bytes(6).hex()

@@ -180,7 +180,8 @@ async def requests(
     path: str | None = None,
     limit: Annotated[int, Query(ge=1)] = 20_000,
 ) -> Response:
-    """API requests as they came in, oldest first; paths are below the base URL. `path` is a glob as in faults."""
+    """API requests as they came in, oldest first: the last 20000, of which at most 5000 reads. Paths are below the base
+    URL; `path` is a glob as in faults."""
     rows = [
         row
         for row in world.requests

@@ -1,0 +1,161 @@
+"""What `offers` answers: filters as a fleet writes them, what each constraint costs, what a fleet would get."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pytest
+
+from lium_plan.addresses import parse
+from lium_plan.answers import OffersAnswer, OffersQuery
+from lium_plan.diagnostics import ExitCode, Failure
+from lium_plan.kinds.pod.feed import enrich, expand_feed
+from lium_plan.kinds.pod.offers import Feed
+from lium_plan.operations.market import answer, asked_for
+from lium_plan.planning.placement import Need
+from lium_plan.views.offers_view import Grouping, offers_json, offers_text
+from tests.market.test_offers_and_gpuhunt import NOW, PLAIN, Row
+
+
+def row(node: str, **fields: object) -> Row:
+    return {**PLAIN, "id": node, "gpu_count": 1, "available_gpu_count": 1, "disk_free_gb": 400, **fields}
+
+
+H100: Row = {"gpu_model": "H100 80GB HBM3", "gpu_memory_gb": 80, "cpu_count": 24, "ram_gb": 252}
+
+
+def market() -> Feed:
+    feed = expand_feed(
+        NOW,
+        [
+            row("cheap", **H100, price_per_gpu_hour=1.70, disk_free_gb=61, country_code="US", region="MS"),
+            row("mid", **H100, price_per_gpu_hour=1.90, country_code="US", region="CA", network_download_mbps=400),
+            row("spot", **H100, price_per_gpu_hour=1.20, tier="spot", country_code="DE", region=None),
+            row("dear", **H100, price_per_gpu_hour=2.50, country_code="US", region="CA"),
+            row("other", price_per_gpu_hour=0.50),
+            row("eight", **H100, gpu_count=8, available_gpu_count=8, min_rentable_gpu_count=8)
+            | {"price_per_gpu_hour": 1.0},
+            row("broken", **H100) | {"gpu_count": None},
+        ],
+    )
+    return enrich(
+        feed,
+        [
+            {"id": "mid", "nvlink": True, "max_cuda_version": 12.4, "frequent_rent_failures": False},
+            {"id": "dear", "nvlink": False, "max_cuda_version": 12.8, "frequent_rent_failures": True},
+        ],
+    )
+
+
+def ask(**filters: object) -> OffersAnswer:
+    return answer(market(), asked_for(OffersQuery(**filters)))  # type: ignore[arg-type]
+
+
+def ids(found: OffersAnswer) -> list[str]:
+    return [offer.node_id for offer in found.offers]
+
+
+@pytest.mark.parametrize(
+    ("filters", "nodes"),
+    [
+        ({}, ["other", "spot", "cheap", "mid", "dear", "eight"]),
+        ({"gpu": "H100:1"}, ["spot", "cheap", "mid", "dear"]),
+        ({"gpu": "H100"}, ["spot", "cheap", "mid", "dear"]),
+        ({"gpu": "H100:8"}, ["eight"]),
+        ({"gpu": "H100:40GB..:1"}, ["spot", "cheap", "mid", "dear"]),
+        ({"gpu": "RTX5090,H100:1", "max_price_usd": Decimal("1.20")}, ["other", "spot"]),
+        ({"cpu": "25.."}, ["other", "eight"]),
+        ({"memory": "..100GB"}, []),
+        ({"gpu": "H100:1", "disk": "30GB.."}, ["spot", "mid", "dear"]),
+        ({"regions": ("US",)}, ["cheap", "mid", "dear"]),
+        ({"regions": ("us-ca", "de")}, ["spot", "mid", "dear"]),
+        ({"spot_policy": "spot"}, ["spot"]),
+        ({"spot_policy": "on-demand", "gpu": "H100:1"}, ["cheap", "mid", "dear"]),
+        ({"min_download": "300Mbps"}, ["mid"]),
+        ({"nvlink": True}, ["mid"]),
+        ({"reliable": True, "regions": ("us-ca",)}, ["mid"]),
+        ({"min_cuda": Decimal("12.5")}, ["dear"]),
+    ],
+)
+def test_every_filter(filters: dict[str, object], nodes: list[str]) -> None:
+    assert ids(ask(**filters)) == nodes
+
+
+def test_a_filter_that_makes_no_sense_is_usage() -> None:
+    with pytest.raises(Failure) as failure:
+        ask(gpu="H100:1", memory="lots")
+    assert failure.value.code is ExitCode.USAGE
+
+
+def test_what_a_constraint_costs_while_something_fits() -> None:
+    found = ask(gpu="H100:1", disk="30GB..", regions=("us",), spot_policy="on-demand")
+    assert ids(found) == ["mid", "dear"]
+    sentences = [item.sentence for item in found.left_out]
+    assert "disk 30GB.. excludes 1 of 4; 20GB.. would give the cheapest at $1.70/h" in sentences
+    # The spot offer is elsewhere too, so no single constraint keeps it away; and other GPUs were not asked for.
+    assert "regions us excludes 1 of 4" in sentences
+    assert not any(sentence.startswith("gpu") for sentence in sentences)
+    text = offers_text(found)
+    assert "2 offers on 7 nodes" in text
+    assert "  disk 30GB.. excludes 1 of 4; 20GB.. would" in text
+
+
+def test_when_nothing_fits_each_constraint_has_its_nearest() -> None:
+    found = ask(gpu="H100:1", disk="500GB..", memory="600GB..", regions=("us",))
+    assert not found.offers
+    by_name = {item.constraint: item for item in found.left_out}
+    assert by_name["disk"].nearest is not None
+    assert by_name["disk"].nearest.node_id == "cheap"
+    assert by_name["disk"].sentence == (
+        "disk 500GB.. excludes 4 of 4; 20GB.. with memory 247GB.. would give the cheapest at $1.70/h"
+    )
+    assert by_name["regions"].sentence.startswith("regions us excludes 1 of 4; de with ")
+    (said,) = found.diagnostics
+    assert said.code == "no-offer"
+    assert "disk 500GB.. excludes 4 of 4" in said.message
+
+
+def needs(count: int, **filters: object) -> list[Need]:
+    wanted = asked_for(OffersQuery(**filters))  # type: ignore[arg-type]
+    return [Need(parse(f"fleet.a[{index}]"), wanted, "a") for index in range(count)]
+
+
+def test_what_a_fleet_would_get() -> None:
+    filters: dict[str, object] = {"gpu": "H100:1", "spot_policy": "on-demand"}
+    found = answer(market(), asked_for(OffersQuery(**filters)), needs=needs(4, **filters))  # type: ignore[arg-type]
+    assert [(name, offer.node_id if offer else None) for name, offer in found.members] == [
+        ("fleet.a[0]", "cheap"),
+        ("fleet.a[1]", "mid"),
+        ("fleet.a[2]", "dear"),
+        ("fleet.a[3]", None),
+    ]
+    text = offers_text(found)
+    assert "Together $6.10/h." in text
+    assert "fleet.a[3]  nothing" in text
+    (said,) = found.diagnostics
+    assert (said.code, said.address) == ("no-offer", "fleet.a")
+    assert said.message.startswith("nothing for 1 of 4 members: spot_policy on-demand excludes 1 of 4; auto would give")
+    document = json.loads(json.dumps(offers_json(found)))
+    assert document["members"][0]["offer"]["node_id"] == "cheap"
+    assert document["members"][3] == {"address": "fleet.a[3]", "offer": None}
+    assert {item["constraint"] for item in document["exclusions"]} == {"spot_policy"}
+
+
+def test_groups_for_machines() -> None:
+    document = json.loads(json.dumps(offers_json(ask(), grouping=Grouping.REGION)))
+    assert document["groups"][0] == {
+        "region": "jp-13",
+        "nodes": 2,
+        "from_per_gpu_hour_usd": 0.5,
+        "to_per_gpu_hour_usd": 1.0,
+        "most_gpus": 8,
+        "gpus": ["H100", "RTX5090"],
+    }
+    assert len(document["offers"]) == 6
+
+
+def test_skipped_nodes_and_why() -> None:
+    assert "broken        gpu_count missing or no number" in offers_text(ask(), skipped=True)
+    sound = expand_feed(NOW, [row("fine")])
+    assert "No node was skipped." in offers_text(answer(sound, asked_for(OffersQuery())), skipped=True)
