@@ -1,8 +1,9 @@
-"""What others take for as many things: Terraform with `terraform_data`, which needs no provider, and octoDNS on files."""
+"""What others take for as much: Terraform with `terraform_data`, which needs no provider, and octoDNS on files."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import uuid
@@ -48,7 +49,8 @@ def terraform(folder: Path, size: int) -> Commands | None:
 
 
 def _quiet(command: Sequence[str], folder: Path) -> None:
-    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    environ = {**os.environ, "TF_CLI_CONFIG_FILE": "/dev/null"}
+    subprocess.run(command, cwd=folder, env=environ, check=True, stdout=subprocess.DEVNULL)
 
 
 CONFIG = """\

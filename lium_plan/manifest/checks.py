@@ -16,6 +16,8 @@ from lium_plan.addresses import NAME
 from lium_plan.diagnostics import Diagnostics, Severity
 from lium_plan.expressions import Text
 from lium_plan.kinds import registry
+from lium_plan.kinds.redaction import normalise_image
+from lium_plan.kinds.template.spec import implied_name
 from lium_plan.kinds.values import shown
 from lium_plan.manifest.model import Manifest
 from lium_plan.manifest.tree import Path, diagnose, value_at
@@ -196,13 +198,19 @@ def is_declared(findings: Findings, address: str) -> bool:
         template = findings.manifest.block("templates", name)
         return template is not None and template.registry_auth is not None
     if name not in findings.declared(section):
-        return False
+        return head == "template" and name in _implied_templates(findings)
     fleet_name = name
     if head == "task":
         task = findings.manifest.block("tasks", name)
         fleet_name = name if task is None else task.fleet
     fleet = findings.manifest.block("fleets", fleet_name)
     return not member or fleet is None or bool(fleet.nodes.has(member.rstrip("]")))
+
+
+def _implied_templates(findings: Findings) -> set[str]:
+    """The names of those that stand as `image:` in a fleet."""
+    images = (fleet.image for _, fleet in findings.blocks("fleets") if fleet.image is not None)
+    return {implied_name(normalise_image(image)) for image in images}
 
 
 def _check_declared(findings: Findings, path: Path, address: str) -> bool:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from decimal import Decimal
 
 from lium_plan.addresses import Address
 from lium_plan.answers import LeftOut, OffersAnswer, OffersQuery
@@ -13,6 +14,7 @@ from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
 from lium_plan.kinds.pod.offers import ANY, Feed, Offer, Requirement, Tier
 from lium_plan.kinds.pod.spec import requirement_of as fleet_requirement
 from lium_plan.kinds.registry import kind
+from lium_plan.kinds.values import PlainFloat
 from lium_plan.manifest.expand import expand
 from lium_plan.operations.connecting import api_failures, connect
 from lium_plan.operations.observing import load_feed
@@ -123,11 +125,11 @@ def _filters(query: OffersQuery) -> Requirement:
         "resources": {"gpu": query.gpu or "1", "cpu": query.cpu, "memory": query.memory, "disk": query.disk},
         "regions": list(query.regions),
         "spot_policy": query.spot_policy,
-        "max_price": query.max_price_usd,
+        "max_price": _written(query.max_price_usd),
         "min_download": query.min_download,
         "nvlink": query.nvlink or None,
         "reliable": query.reliable or None,
-        "min_cuda": query.min_cuda,
+        "min_cuda": _written(query.min_cuda),
     }
     try:
         return fleet_requirement(FleetBlock.model_validate(_without_none(written)))
@@ -137,6 +139,11 @@ def _filters(query: OffersQuery) -> Requirement:
             for fault in wrong.errors()
         ]
         raise Failure(ExitCode.USAGE, findings) from wrong
+
+
+def _written(number: Decimal | None) -> PlainFloat | None:
+    """As the manifest's reader gives a number."""
+    return None if number is None else PlainFloat(f"{number:f}")
 
 
 def _without_none(value: object) -> object:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from lium_plan.addresses import Address, matches_any
-from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error
+from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
 from lium_plan.kinds.differ import field_changes
 from lium_plan.kinds.protocol import (
     Change,
@@ -27,7 +27,7 @@ from lium_plan.kinds.protocol import (
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.order import Cycle, toposort
 from lium_plan.planning.plan import Drift
-from lium_plan.planning.rents import expired_since, host_of
+from lium_plan.planning.rents import EXCLUSIVE, expired_since, host_of
 from lium_plan.planning.situation import Situation, listing_key
 
 UNREACHABLE = "unreachable"
@@ -182,6 +182,11 @@ def _as_asked(situation: Situation, resource: Resource, change: Change) -> Chang
     """`--replace` goes beyond what the comparison found."""
     if not matches_any(situation.replacing, resource.address) or change.verb in (Verb.REPLACE, Verb.CREATE):
         return change
+    if resource.kind in EXCLUSIVE:
+        message = "--replace leaves it as it is: its content would be lost"
+        hint = f"to lose it: lium-plan destroy --target {resource.address}, and apply again"
+        found = warning("not-replaced", message, address=str(resource.address), hint=hint)
+        return replace(change, diagnostics=(*change.diagnostics, found))
     verb = Verb.RUN if kind(resource.kind).hosted else Verb.REPLACE
     return replace(change, verb=verb, reason="asked for with --replace", counted=True)
 

@@ -26,7 +26,7 @@ class Exclusion:
     wanted: str
     excluded: int
     considered: int
-    """Offers with the right GPU and count, or all where there are none."""
+    """Offers with the right GPU and count; all where there are none, and where that is the constraint."""
     nearest: Offer | None = None
     """The cheapest offer that it alone rules out; else the one that the fewest others rule out too."""
     cure: str = ""
@@ -66,7 +66,10 @@ def explain(
     for offer, names in sorted(considered, key=lambda item: len(item[1])):
         for name in names:
             nearest.setdefault(name, (offer, names))
-    found = [_exclusion(requirement, name, count, len(considered), *nearest[name]) for name, count in excluded.items()]
+    found = []
+    for name, count in excluded.items():
+        among = considered if any(name in names for _, names in considered) else faults
+        found.append(_exclusion(requirement, name, count, len(among), *nearest[name]))
     met = sum(not names for _, names in considered)
     if fitting:
         found.append(Exclusion(TAKEN, "", len(fitting), len(considered)))
@@ -79,10 +82,10 @@ def _exclusion(
     requirement: Requirement, name: str, excluded: int, considered: int, nearest: Offer, names: Sequence[str]
 ) -> Exclusion:
     others = tuple(other for other in names if other != name)
-    cures = [cure(requirement, name, nearest), *(f"{other} {cure(requirement, other, nearest)}" for other in others)]
-    return Exclusion(
-        name, wanted(requirement, name), excluded, considered, nearest, " with ".join((cures[0], " and ".join(cures[1:]))) if others else cures[0], others
-    )
+    how = cure(requirement, name, nearest)
+    if others:
+        how += " with " + " and ".join(f"{other} {cure(requirement, other, nearest)}" for other in others)
+    return Exclusion(name, wanted(requirement, name), excluded, considered, nearest, how, others)
 
 
 def _price(offer: Offer) -> str:
@@ -92,7 +95,8 @@ def _price(offer: Offer) -> str:
 
 
 def _rank(item: Exclusion) -> tuple[bool, bool, int, str]:
-    return (item.nearest is None, bool(item.others), -item.excluded, item.constraint)
+    another_gpu = item.constraint in ("gpu", "gpu count")
+    return (item.nearest is None, bool(item.others) or another_gpu, -item.excluded, item.constraint)
 
 
 def summary(exclusions: Sequence[Exclusion]) -> str:

@@ -13,7 +13,7 @@ def test_nodes_quotes_and_templates(person: Person) -> None:
     assert {row["gpu_type"] for row in nodes} == {"RTX4090"}
     prices = [row["price_per_gpu_hour"] for row in nodes]
     assert prices == sorted(prices)
-    assert "cosmic" in person.run("ls") or len(person.run("ls").splitlines()) > 10
+    assert nodes[0]["huid"] in person.run("ls")
     quote = person.json("quote", nodes[0]["id"], "--hours", "2", "--gpus", "1")
     assert quote["total_usd"] == round(2 * nodes[0]["price_per_gpu_hour"], 5)
     listed = person.json("templates", "pytorch")
@@ -38,15 +38,13 @@ def test_a_pod_from_an_image_to_its_removal(person: Person, server: Server) -> N
     assert (person.home / "back.txt").read_text() == "what goes up\n"
     spend = person.json("spend")
     assert spend["burn_per_hour"] == pod["price_per_hour"]
-    assert [row["object_id"] if "object_id" in row else row["id"] for row in server.open_pods(person.name)] == [
-        pod["id"]
-    ]
+    assert [row["id"] for row in server.open_pods(person.name)] == [pod["id"]]
     removed = person.json("rm", "one", "-y", "--rating", "4", "--feedback", "fine")
     assert pod["id"] in json.dumps(removed)
     assert server.open_pods(person.name) == []
     server.control("POST", "/advance", {"seconds": 90})
     assert person.json("ps") == []
-    assert "pod-delete" in person.run("describe", pod["id"]) or "user_initiated" in person.run("describe", pod["id"])
+    assert "user_initiated" in person.run("describe", pod["id"])
 
 
 def test_a_pod_from_a_template_with_a_time_to_live_and_a_volume(person: Person) -> None:
@@ -60,12 +58,11 @@ def test_a_pod_from_a_template_with_a_time_to_live_and_a_volume(person: Person) 
     pod = person.json(*wanted, flag=("--json",))["pod"]
     assert pod["removal_scheduled_at"] is not None
     assert person.run("exec", "two", "mountpoint -q /mnt && echo mounted").count("mounted") == 1
-    assert "6.0h" in person.run("schedules", "list") or "5.9h" in person.run("schedules", "list")
-    person.run("schedules", "rm", "1", "-y") if "-y" in person.run("schedules", "rm", "--help") else person.run(
-        "schedules", "rm", "1"
-    )
+    assert "two" in person.run("ps")
+    assert "RUNNING" in person.run("schedules", "list")
+    person.run("schedules", "rm", "1")
     assert person.json("ps")[0]["removal_scheduled_at"] is None
-    person.run("reboot", "two", "-y") if "-y" in person.run("reboot", "--help") else person.run("reboot", "two")
+    person.run("reboot", "two")
     person.run("rm", "two", "-y")
 
 
@@ -84,6 +81,6 @@ def test_a_bounded_job_ends_by_itself_and_brings_its_output_back(person: Person,
         *("job", "run", "tr a-z A-Z </root/in.txt >/root/out.txt; echo said", "--gpu", "RTX4090", "--budget", "1"),
         *("--deadline", "10m", "--input", "in.txt:/root/in.txt", "--output", "/root/out.txt:out.txt"),
     )
-    assert done["status"] in ("succeeded", "success", "done", "completed"), done
+    assert done["status"] == "succeeded", done
     assert (person.home / "out.txt").read_text() == "SEVEN\n"
     assert server.open_pods(person.name) == []

@@ -163,7 +163,7 @@ def test_exclusions_name_the_constraint_and_what_would_help() -> None:
     text = summary(placed.exclusions)
     assert "disk 30GB.. excludes 3 of 3; 20GB.. would give the cheapest at $0.24/h" in text
     assert "regions us excludes 1 of 3" in text
-    assert "gpu H100 excludes 1 of 4" not in text  # the count is of the same offers everywhere
+    assert "gpu H100 excludes 1 of 4" in text  # of all offers; the others are of those with the right GPU
     assert "A100 would give the cheapest at $0.10/h" in text
 
 

@@ -271,11 +271,11 @@ def test_what_a_running_apply_makes_is_no_orphan(project: Project) -> None:
     project.write(ONE)
     late = {"do": "delay", "seconds": 5, "where": "after"}
     project.sim.fault(late, match={"path": "/executors/*/rent", "account": project.account})
-    running = project.start("apply", "--auto-approve")
-    until(lambda: bool(project.ledger("pod", open_only=True)), running, what="the pod is rented")
-    assert orphans(project)["lost"] == []
-    assert orphans(project, "--delete")["deleted"] == []
-    out, err = running.communicate(timeout=90)
+    with project.start("apply", "--auto-approve") as running:
+        until(lambda: bool(project.ledger("pod", open_only=True)), running, what="the pod is rented")
+        assert orphans(project)["lost"] == []
+        assert orphans(project, "--delete")["deleted"] == []
+        out, err = running.communicate(timeout=90)
     assert running.returncode == 0, (out, err)
     assert len(project.ledger("pod")) == 1
 

@@ -124,7 +124,7 @@ def test_status() -> None:
     assert "1h 07m" in text or "1h 06m" in text
     assert text.endswith("1 pod, $1.99/h, $2.21 so far.\n")
     document = json.loads(json.dumps(status_json(answer)))
-    assert list(document) == ["format_version", "pods", "total_per_hour_usd", "total_spent_usd", "diagnostics"]
+    assert set(document) == {"format_version", "pods", "tasks", "total_per_hour_usd", "total_spent_usd", "diagnostics"}
     assert list(document["pods"][0])[:13] == [
         "address", "id", "name", "phase", "status", "age_s", "price_per_hour_usd", "spent_usd", "ttl_left_s", "drift",
         "node_id", "gpu", "gpu_count",

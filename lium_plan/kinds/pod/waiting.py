@@ -223,7 +223,7 @@ def pod_facts(pod: Pod, known: Mapping[str, Json] = NOTHING) -> dict[str, Json]:
         "created_at": pod.created_at.isoformat() if pod.created_at else None,
         "price_per_hour_usd": None if pod.price_per_hour_usd is None else str(pod.price_per_hour_usd),
     }
-    told = {name: value for name, value in facts.items() if value is not None}
+    told: dict[str, Json] = {name: value for name, value in facts.items() if value is not None}
     # A removal that was cancelled is a fact too, unlike the fields that are null before the pod runs.
     told["removal_at"] = pod.removal_at.isoformat() if pod.removal_at else None
     for name, value in told.items():
