@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.growing.answering import Answers, answering
 from bench.growing.peers import octodns, terraform
-from bench.growing.stacks import SHAPES, write_stack
+from bench.growing.shapes import SHAPES, make_stack
 from bench.measure import Sample, median, run_once, table
 
 OURS = Path(sys.executable).with_name("lium-plan")
@@ -81,9 +81,9 @@ def _ours(
             ("no change", "plan", True),
         ):
             place = where / operation.replace(" ", "-")
-            made = write_stack(place / "stack", shape, size, applied=applied)
-            server = stack.enter_context(answering(place / "answers", made.answers))
-            yield (f"lium-plan, {shape}", operation), ((OURS, verb), made.folder, server)
+            make_stack(place, shape, size, applied=applied)
+            server = stack.enter_context(answering(place / "answers"))
+            yield (f"lium-plan, {shape}", operation), ((OURS, verb), place / "stack", server)
 
 
 def _show(size: int, found: Found) -> None:

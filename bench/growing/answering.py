@@ -30,12 +30,8 @@ class Answers:
 
 
 @contextmanager
-def answering(folder: Path, answers: Mapping[str, bytes]) -> Iterator[Answers]:
-    folder.mkdir(parents=True)
-    names = {path: f"{index}.json" for index, path in enumerate(answers)}
-    for path, body in answers.items():
-        (folder / names[path]).write_bytes(body)
-    (folder / "paths.json").write_text(json.dumps(names))
+def answering(folder: Path) -> Iterator[Answers]:
+    """Serves the answers that `stacks` wrote into a folder."""
     command = [sys.executable, "-m", "bench.growing.answering", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None

@@ -34,14 +34,14 @@ def terraform(folder: Path, size: int) -> Commands | None:
     _quiet([program, "apply", "-auto-approve", "-input=false"], applied)
     state = json.loads((applied / "terraform.tfstate").read_text())
     (model,) = state["resources"]
-    text = json.dumps(model)
-    state["resources"] = [
-        json.loads(
-            text.replace('"r0"', f'"r{number}"').replace(model["instances"][0]["attributes"]["id"], str(uuid.uuid4()))
-        )
-        for number in range(size)
-    ]
-    (applied / "terraform.tfstate").write_text(json.dumps(state))
+    known, text = model["instances"][0]["attributes"]["id"], json.dumps(model)
+    with (applied / "terraform.tfstate").open("w") as file:
+        head, _, tail = json.dumps({**state, "resources": ["HERE"]}).partition('"HERE"')
+        file.write(head)
+        for number in range(size):
+            row = text.replace('"r0"', f'"r{number}"').replace(known, str(uuid.uuid4()))
+            file.write(f"{', ' if number else ''}{row}")
+        file.write(tail)
     for place in (fresh, applied):
         (place / "main.tf").write_text("".join(BLOCK.format(number=number) for number in range(size)))
     plan = [program, "plan", "-input=false", "-lock=false", "-no-color"]

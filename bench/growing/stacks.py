@@ -1,13 +1,16 @@
 """A stack of N pods as an apply leaves it: the manifest, the state, and the answers that the account then gives.
 
 Two shapes: one fleet of N members, and N fleets of one, which is what a flat list of resources is elsewhere.
+`python -m bench.growing.stacks FOLDER SHAPE SIZE fresh|applied` writes one, in a process of its own: what the kernel
+tells of a command's memory begins with that of the process that started it.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -34,14 +37,6 @@ FLEET = """\
     template: torch
     ttl: 48h
 """
-SHAPES = ("one fleet", "flat")
-
-
-@dataclass(frozen=True, slots=True)
-class Stack:
-    folder: Path
-    answers: Mapping[str, bytes]
-    """Path below the base address -> body."""
 
 
 def manifest(shape: str, size: int) -> str:
@@ -52,8 +47,9 @@ def manifest(shape: str, size: int) -> str:
     return head + "fleets:\n" + "".join(f"  {name}:\n{FLEET.format(nodes=nodes)}" for name, nodes in names.items())
 
 
-def write_stack(folder: Path, shape: str, size: int, *, applied: bool) -> Stack:
+def write_stack(place: Path, shape: str, size: int, *, applied: bool) -> None:
     """Manifest, and with `applied` the state that an apply left; the answers fit either."""
+    folder = place / "stack"
     folder.mkdir(parents=True)
     (folder / "lium.yaml").write_text(manifest(shape, size))
     now = datetime.now(UTC).replace(microsecond=0)
@@ -73,8 +69,12 @@ def write_stack(folder: Path, shape: str, size: int, *, applied: bool) -> Stack:
         (folder / "state" / "default.json").write_bytes(encode_snapshot(state))
         pods = [_pod_row(record) for record in records.values() if record.kind == "pod"]
         templates = [_template_row(record) for record in records.values() if record.kind == "template"]
-    nodes = 100 if applied else max(size // 4, 100)
-    return Stack(folder, {name: json.dumps(body).encode() for name, body in _answers(pods, templates, nodes).items()})
+    answers = _answers(pods, templates, 100 if applied else max(size // 4, 100))
+    (place / "answers").mkdir()
+    names = {path: f"{index}.json" for index, path in enumerate(answers)}
+    for path, body in answers.items():
+        (place / "answers" / names[path]).write_text(json.dumps(body))
+    (place / "answers" / "paths.json").write_text(json.dumps(names))
 
 
 def _records(folder: Path, now: datetime) -> dict[str, Record]:
@@ -223,3 +223,7 @@ def _node(number: int) -> dict[str, object]:
         "tier": "secure",
         "network_download_mbps": 4000.0,
     }
+
+
+if __name__ == "__main__":
+    write_stack(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), applied=sys.argv[4] == "applied")

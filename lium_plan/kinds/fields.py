@@ -246,10 +246,21 @@ class Shorthand:
     schema: Mapping[str, object]
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def before(value: object) -> object:
-            return value if isinstance(value, Mapping | BaseModel) else self.expand(value)
+        expand = _telling(self.expand)
+        known: dict[str, object] = {}
 
-        return core_schema.no_info_before_validator_function(_telling(before), handler(source))
+        def validate(value: object, read: Callable[[object], object]) -> object:
+            """Blocks are immutable: one stands for all that are written alike."""
+            if isinstance(value, Mapping | BaseModel):
+                return read(value)
+            found = known.get(value) if type(value) is str else None
+            if found is None:
+                found = read(expand(value))
+                if type(value) is str and len(known) < REMEMBERED:
+                    known[value] = found
+            return found
+
+        return core_schema.no_info_wrap_validator_function(validate, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
         return {"anyOf": [dict(self.schema), handler(schema), EXPRESSION]}

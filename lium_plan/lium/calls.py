@@ -140,7 +140,9 @@ class Caller:
         answer = await self.answer(call)
         if answer.cut is not None:
             raise malformed(call, f"it is incomplete, {answer.cut.value}", status=answer.status)
-        return parsed_rows(call, answer.body, answer.status)
+        body, status = answer.body, answer.status
+        del answer
+        return parsed_rows(call, body, status)
 
     async def _attempt(self, call: Call, turn: Turn) -> Answer | LiumError:
         await self.limits.enter(turn)
@@ -206,6 +208,7 @@ def parsed_rows(call: Call, body: bytes, status: int) -> Iterator[object]:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise malformed(call, "it is not JSON", status=status) from None
+    del body  # both at once would be the most that a plan of thousands of pods ever needs
     index = _after_space(text, 0)
     if text[index : index + 1] != "[":
         raise malformed(call, _no_list(text), status=status)

@@ -311,7 +311,10 @@ class _Composer:
                 self.duplicate(key, found, key_at)
             else:
                 found[key] = value
-                found.places[key] = (document, key_at, _at(value_event))
+                line, column = _at(value_event)
+                # One number for one line: a big manifest holds a place for each of its words.
+                value_at = (key_at[0] if line == key_at[0] else line, column)
+                found.places[key] = (document, key_at, value_at)
         for value, at in merges:
             self.merge(found, value, at)
         return found, size, levels + 1

@@ -75,8 +75,9 @@ def _moved(saved: Plan, fresh: Plan) -> str | None:
 
 
 def _differs(saved: Plan, fresh: Plan) -> str | None:
-    before = {_identity(action): action for action in saved.actions}
-    after = {_identity(action): action for action in fresh.actions}
+    # What happens every time is no change: a deadline that is renewed may have become due meanwhile.
+    before = {_identity(action): action for action in saved.actions if action.counted}
+    after = {_identity(action): action for action in fresh.actions if action.counted}
     for identity in (*before, *after):
         old, new = before.get(identity), after.get(identity)
         if old is None and new is not None:

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lium_plan.sim.api import account, backups, catalogue, envelope, objects, pods, rent, workspaces
-from lium_plan.sim.api.schemas import REFUSALS
+from lium_plan.sim.api.schemas.base import REFUSALS
 from lium_plan.sim.control import routes as control
 from lium_plan.sim.simulator import Simulator
 from lium_plan.sim.wire import Wire

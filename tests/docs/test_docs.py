@@ -38,9 +38,9 @@ HOMES = {
     "tasks": "Tasks",
     "policy": "Policy",
     "variables": "Variables",
-    "imports": "Read and checked only",
-    "moved": "Read and checked only",
-    "removed": "Read and checked only",
+    "imports": "Moving, removing, importing",
+    "moved": "Moving, removing, importing",
+    "removed": "Moving, removing, importing",
 }
 """The heading in docs/manifest.md under which a section's fields are explained."""
 

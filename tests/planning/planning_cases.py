@@ -67,7 +67,7 @@ class Given:
     members: Mapping[str, tuple[str, ...]]
     project: str
 
-    def plan(self) -> Plan:
+    def plan(self, now: datetime = NOW) -> Plan:
         return make_plan(
             self.desired,
             self.state,
@@ -76,7 +76,7 @@ class Given:
             salt=SALT,
             project=self.project,
             stack="default",
-            now=NOW,
+            now=now,
         )
 
 

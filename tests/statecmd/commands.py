@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +20,7 @@ from lium_plan.state.journal import JournaledLedger, RunIdentity
 from lium_plan.state.local import LocalStore
 from lium_plan.state.lock import this_process
 from lium_plan.state.model import State, new_state
-from tests.support.projects import Done
+from tests.support.projects import WITHIN_S, Done, Project
 
 LINEAGE = "a1b2c3d4-0000-4000-8000-000000000001"
 SALT = bytes(range(32))
@@ -37,6 +39,32 @@ def pod(where: str, id: str, **attributes: Json) -> Record:
     inputs: Mapping[str, Json] = {"template": "template.base", "volume": None, "ttl_s": 7200}
     facts: Mapping[str, Json] = {"pod_name": f"lp-000000-a1b2c3-aaaaaaaa-{id}", "price_per_hour_usd": "0.5"}
     return Record(parse(where), id, "ready", inputs, {**facts, **attributes}, (parse("template.base"),))
+
+
+@dataclass(frozen=True, slots=True)
+class Here(Project):
+    """A project whose commands run in this process, with its directory and environment: a start costs a second."""
+
+    def run(self, *arguments: str, expect: int | None = None, within_s: float = WITHIN_S) -> Done:
+        out, err = io.StringIO(), io.StringIO()
+        before, folder = dict(os.environ), Path.cwd()
+        try:
+            os.environ.clear()
+            os.environ.update(self.environ)
+            os.chdir(self.folder)
+            with redirect_stdout(out), redirect_stderr(err):
+                code = main(arguments)
+        finally:
+            os.chdir(folder)
+            os.environ.clear()
+            os.environ.update(before)
+        done = Done(code, out.getvalue(), err.getvalue())
+        assert expect is None or code == expect, f"{' '.join(arguments)}: wanted {expect}, {done}"
+        return done
+
+
+def here(project: Project) -> Here:
+    return Here(project.sim, project.account, project.folder, project.home, project.more)
 
 
 @dataclass(frozen=True, slots=True)

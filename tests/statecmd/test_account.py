@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from tests.statecmd.commands import here
 from tests.support.projects import Project, new_project
 from tests.support.sims import Row, until
 
@@ -51,9 +53,14 @@ CANARY = "tok-canary-4711"
 
 
 @pytest.fixture
+def project(project: Project) -> Project:
+    return here(project)
+
+
+@pytest.fixture
 def fleet(project: Project) -> Project:
     """Three pods, a volume, two templates and a login, made by an apply."""
-    made = Project(project.sim, project.account, project.folder, project.home, {"TOKEN": CANARY})
+    made = replace(project, more={"TOKEN": CANARY})
     made.write(FLEET)
     made.apply()
     return made
@@ -201,7 +208,7 @@ def losing(box: Project) -> tuple[Project, str]:
 def test_the_three_words(losing: tuple[Project, str], tmp_path: Path) -> None:
     project, lost = losing
     volume = foreign(project, "volume", name="theirs", description="")
-    beside = new_project(project.sim, project.account, tmp_path / "beside")
+    beside = here(new_project(project.sim, project.account, tmp_path / "beside"))
     beside.write(ONE.replace("demo", "other"))
     beside.apply()
     theirs = beside.resources("pod")["fleet.box[0]"]["id"]
@@ -281,7 +288,7 @@ def test_what_a_running_apply_makes_is_no_orphan(project: Project) -> None:
 
 
 def test_another_accounts_key_says_nothing(box: Project) -> None:
-    other = Project(box.sim, "somebody-else", box.folder, box.home)
+    other = replace(box, account="somebody-else")
     done = other.run("orphans", "--json", expect=1)
     assert done.json["diagnostics"][0]["code"] == "other-account"
     before = (state_folder(box) / "default.json").read_bytes()
@@ -323,7 +330,7 @@ def test_what_is_printed_plans_to_no_change(fleet: Project, tmp_path: Path) -> N
         "fleet.one[0]": pods["fleet.workers[0]"]["id"],
         "fleet.two[head]": pods["fleet.store[0]"]["id"],
     }
-    other = new_project(fleet.sim, fleet.account, tmp_path / "other")
+    other = here(new_project(fleet.sim, fleet.account, tmp_path / "other"))
     other.write("version: 1\nproject: taken\n")
     for address, id in taken.items():
         refused = other.run("import", address, id, expect=6)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from tests.statecmd.commands import FLEET, Desk
+from tests.statecmd.commands import FLEET, Desk, here
 from tests.support.projects import Project
 
 Damage = Callable[[bytes], bytes]
@@ -126,6 +126,7 @@ def test_push_replaces_what_can_not_be_read_only_with_force(damaged: Desk) -> No
 
 
 def test_recover_sets_aside_what_can_not_be_read(project: Project) -> None:
+    project = here(project)
     project.write("version: 1\nproject: demo\nvolumes: {data: {}}\n")
     project.apply()
     path = project.folder / "state" / "default.json"

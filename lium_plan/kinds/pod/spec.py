@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from lium_plan.addresses import Address
@@ -155,6 +156,7 @@ def requirement_of(block: FleetBlock) -> Requirement:
     )
 
 
+@lru_cache(maxsize=256)
 def _bounds(written: Range | None) -> Bounds:
     return ANY if written is None else Bounds(written.minimum, written.maximum)
 

@@ -10,9 +10,9 @@ from fastapi import APIRouter, Query
 from starlette.responses import JSONResponse, Response
 
 from lium_plan.sim import money, statements
-from lium_plan.sim.api import schemas
 from lium_plan.sim.api.access import Reader, TheWorld
 from lium_plan.sim.api.pods import forbidden_events
+from lium_plan.sim.api.schemas import account as schemas
 from lium_plan.sim.bodies import Moment
 from lium_plan.sim.records import AuditItem
 from lium_plan.sim.refusal import invalid

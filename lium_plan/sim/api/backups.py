@@ -11,8 +11,8 @@ from starlette.responses import JSONResponse, Response
 
 from lium_plan.sim import backups
 from lium_plan.sim.accounts import Caller
-from lium_plan.sim.api import schemas
 from lium_plan.sim.api.access import Manager, Reader, TheWorld, living_pod, past_pod
+from lium_plan.sim.api.schemas import backups as schemas
 from lium_plan.sim.bodies import BackupBody, BackupConfigBody, BackupConfigUpdate, RestoreBody
 from lium_plan.sim.records import BackupConfig, Transfer
 from lium_plan.sim.refusal import not_found

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import JSONResponse, Response
 
 from lium_plan.sim import images, market, money, throttle
-from lium_plan.sim.api import schemas
 from lium_plan.sim.api.access import Anyone, Calling, Reader, TheWorld
+from lium_plan.sim.api.schemas import catalogue as schemas
 from lium_plan.sim.bodies import MachineRequestBody
 from lium_plan.sim.refusal import Refusal, not_found
 from lium_plan.sim.render import executor_row

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Body
 from starlette.responses import JSONResponse, Response
 
 from lium_plan.sim import objects, templates, throttle
-from lium_plan.sim.api import schemas
 from lium_plan.sim.api.access import Anyone, Manager, Reader, TheExchange, TheWorld
+from lium_plan.sim.api.schemas import objects as schemas
 from lium_plan.sim.bodies import (
     CredentialBody,
     SshKeyBody,

@@ -12,7 +12,6 @@ from fastapi import APIRouter, Body, Query, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from lium_plan.sim import gpus, lifecycle, money, renting, statements, throttle
-from lium_plan.sim.api import schemas
 from lium_plan.sim.api.access import (
     PodChanger,
     Reader,
@@ -22,6 +21,7 @@ from lium_plan.sim.api.access import (
     living_pod,
     past_pod,
 )
+from lium_plan.sim.api.schemas import pods as schemas
 from lium_plan.sim.bodies import (
     FeedbackBody,
     JupyterBody,

@@ -21,9 +21,9 @@ from starlette.responses import JSONResponse, Response
 
 from lium_plan.sim import clusters, money, renting, specs, throttle
 from lium_plan.sim.accounts import Caller
-from lium_plan.sim.api import schemas
 from lium_plan.sim.api.access import Calling, Manager, Renter, TheExchange, TheWorld
 from lium_plan.sim.api.envelope import envelope, validation_refusal
+from lium_plan.sim.api.schemas import catalogue as schemas
 from lium_plan.sim.bodies import ClusterBody, RentBody, SpecBody
 from lium_plan.sim.exchange import Exchange
 from lium_plan.sim.records import Idempotency

@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse, Response
 
 from lium_plan.sim import money
 from lium_plan.sim.accounts import TOKEN_PREFIX, Caller, find_session
-from lium_plan.sim.api import schemas
 from lium_plan.sim.api.access import Reader, SessionOnly, TheWorld, unauthorized
+from lium_plan.sim.api.schemas import account as schemas
 from lium_plan.sim.bodies import KeyBody, KeyUpdate, LoginBody
 from lium_plan.sim.refusal import invalid, not_found
 from lium_plan.sim.render import key_row
