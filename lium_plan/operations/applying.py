@@ -78,7 +78,7 @@ def _as_saved(request: PlanRequest, saved: Plan) -> PlanRequest:
     given = request.sources
     sources = Sources(
         given.files if given != Sources() and given.files != (".",) else _texts(options.get("files")) or (".",),
-        given.variables,
+        {**_pairs(options.get("variables")), **given.variables},
         given.var_files or _texts(options.get("var_files")),
     )
     return replace(
@@ -91,6 +91,10 @@ def _as_saved(request: PlanRequest, saved: Plan) -> PlanRequest:
         refresh_only=bool(options.get("refresh_only")),
         fill=bool(options.get("fill")) or request.fill,
     )
+
+
+def _pairs(value: Json) -> dict[str, str]:
+    return {str(name): str(item) for name, item in value.items()} if isinstance(value, Mapping) else {}
 
 
 def _texts(value: Json) -> tuple[str, ...]:

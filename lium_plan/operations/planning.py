@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lium_plan.kinds.desired import Desired
+from lium_plan.kinds.protocol import Json
 from lium_plan.manifest.expand import expand, outline
 from lium_plan.manifest.model import Manifest
 from lium_plan.manifest.source import collection_paused
@@ -41,8 +42,20 @@ async def make_plan(settings: Settings, request: PlanRequest, *, outside: Outsid
         async with connect(settings, outside=outside) as connection:
             known = state if state is not None else unborn_state(settings, manifest, outside)
             planned = await look_and_plan(settings, connection, manifest, known, request, born=state is not None)
+            planned = _with_variables(planned, manifest, request)
         gc.freeze()  # all of it stays to the end of the command: nothing is to be found among it
     return planned.plan
+
+
+def _with_variables(planned: Planned, manifest: Manifest | None, request: PlanRequest) -> Planned:
+    """A saved plan keeps what `--var` gave, but for what is secret: the manifest is read with it again."""
+    known = manifest.inputs.variables if manifest is not None else {}
+    kept: dict[str, Json] = {}
+    for name, value in request.sources.variables.items():
+        variable = known.get(name)
+        if variable is not None and not variable.sensitive:
+            kept[name] = value
+    return replace(planned, plan=replace(planned.plan, options={**(planned.plan.options or {}), "variables": kept}))
 
 
 def unborn_state(settings: Settings, manifest: Manifest | None, outside: Outside) -> State:
@@ -102,7 +115,19 @@ async def _look_and_plan(
         stack=settings.stack,
         now=observed.at,
     )
+    if manifest is not None and request.sources.variables:
+        plan = replace(plan, options={**(plan.options or {}), "values": _plain_values(manifest, request)})
     return Planned(plan, desired, observed)
+
+
+def _plain_values(manifest: Manifest, request: PlanRequest) -> dict[str, Json]:
+    """The values of `--var` that a saved plan may keep: a secret is given again with `apply PLANFILE`."""
+    variables = manifest.inputs.variables
+    return {
+        name: text
+        for name, text in request.sources.variables.items()
+        if (variable := variables.get(name)) is not None and not variable.sensitive
+    }
 
 
 def desired_now(

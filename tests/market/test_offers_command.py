@@ -159,3 +159,15 @@ def test_skipped_nodes_and_why() -> None:
     assert "broken        gpu_count missing or no number" in offers_text(ask(), skipped=True)
     sound = expand_feed(NOW, [row("fine")])
     assert "No node was skipped." in offers_text(answer(sound, asked_for(OffersQuery())), skipped=True)
+
+
+def test_the_catalogue_is_newer_than_the_feed() -> None:
+    """The feed is made once a minute: a price that rose since, and GPUs that were taken, show in the catalogue first."""
+    feed = expand_feed(NOW, [row("n1", gpu_count=8, available_gpu_count=4, price_per_gpu_hour=1.0)])
+    rows = [{"id": "n1", "price_per_gpu": 1.2, "available_gpu_count": 2}]
+    assert [(offer.gpu_count, offer.price_per_hour_usd) for offer in enrich(feed, rows).offers] == [
+        (1, Decimal("1.2")),
+        (2, Decimal("2.4")),
+    ]
+    cheaper = enrich(feed, [{"id": "n1", "price_per_gpu": 0.8, "available_gpu_count": None}])
+    assert [offer.price_per_hour_usd for offer in cheaper.offers] == [Decimal(count) for count in range(1, 5)]

@@ -47,10 +47,10 @@ class Here(Project):
 
     def run(self, *arguments: str, expect: int | None = None, within_s: float = WITHIN_S) -> Done:
         out, err = io.StringIO(), io.StringIO()
-        before, folder = dict(os.environ), Path.cwd()
+        before, folder, given = dict(os.environ), Path.cwd(), self.environ
         try:
             os.environ.clear()
-            os.environ.update(self.environ)
+            os.environ.update(given)
             os.chdir(self.folder)
             with redirect_stdout(out), redirect_stderr(err):
                 code = main(arguments)

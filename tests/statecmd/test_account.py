@@ -154,12 +154,42 @@ def test_what_fits_no_address_is_named_and_can_be_imported(fleet: Project) -> No
     assert template == []  # the pod's own is taken with it, or stays where it is
 
 
-def test_members_keep_their_numbers_and_two_of_one_name_are_left(fleet: Project) -> None:
-    fleet.run("state", "mv", "fleet.workers[1]", "fleet.workers[7]", expect=0)
-    fleet.write(FLEET.replace("nodes: 2", "nodes: 1"))
-    shutil.rmtree(state_folder(fleet))
-    fleet.run("state", "recover", expect=0)
-    assert sorted(fleet.resources("pod")) == ["fleet.store[0]", "fleet.workers[0]", "fleet.workers[1]"]
+def test_members_have_the_numbers_in_their_names_whatever_nodes_says(box: Project) -> None:
+    box.write(ONE.replace("  box:\n", "  box:\n    nodes: 2\n"))
+    box.apply()
+    second = box.resources("pod")["fleet.box[1]"]["id"]
+    box.write(ONE)
+    shutil.rmtree(state_folder(box))
+    box.run("state", "recover", expect=0)
+    assert box.resources("pod")["fleet.box[1]"]["id"] == second
+
+
+def test_of_two_that_bear_one_name_neither_is_taken(box: Project) -> None:
+    (real,) = box.ledger("pod", open_only=True)
+    prefix = "-".join(real["name"].split("-")[:3])
+    node = next(
+        row["id"]
+        for row in box.sim.world()["nodes"]
+        if row["listed"] and row["min_rentable"] == 1 and row["available_gpu_count"] > 0
+    )
+    template = box.resources("template")["template.image-ubuntu-22-04-cb28"]["id"]
+    twin = foreign(
+        box,
+        "pod",
+        executor_id=node,
+        pod_name=f"{prefix}-aaaaaaaa-box-0",
+        template_id=template,
+        gpu_count=1,
+        user_public_key=["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIL6l8eNG2NQ0Dd7D5GzUhQ0b6mX6J5M4nM0hW7o0n6nT twin"],
+    )
+    shutil.rmtree(state_folder(box))
+    done = box.run("state", "recover", expect=3)
+    assert "2 carry the name of fleet.box[0]" in done.err
+    assert {real["id"], twin} <= ids(orphans(box)["lost"], "pod")
+    box.run("import", "fleet.box[0]", real["id"], expect=0)
+    orphans(box, "--delete")
+    assert real["id"] in billed(box)
+    assert twin not in billed(box)
 
 
 def test_several_lineages_are_not_guessed_between(box: Project) -> None:

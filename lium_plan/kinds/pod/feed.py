@@ -210,17 +210,27 @@ def _number(value: object) -> Decimal | None:
 
 
 def enrich(feed: Feed, rows: Iterable[Mapping[str, object]]) -> Feed:
-    """The offers with what only the catalogue's rows tell (contract §3.1); a node without a row stays as it is."""
+    """The offers with what only the catalogue's rows tell (contract §3.1); a node without a row stays as it is.
+
+    The feed is up to a minute old, the catalogue is of now: where that is dearer or has fewer GPUs free, it counts.
+    """
     by_id = {row["id"]: row for row in rows if isinstance(row.get("id"), str)}
-    return replace(
-        feed,
-        offers=tuple(sorted((_enriched(offer, by_id.get(offer.node_id)) for offer in feed.offers), key=preference)),
-    )
+    known = (_enriched(offer, by_id.get(offer.node_id)) for offer in feed.offers)
+    return replace(feed, offers=tuple(sorted((offer for offer in known if offer is not None), key=preference)))
 
 
-def _enriched(offer: Offer, row: Mapping[str, object] | None) -> Offer:
+def _enriched(offer: Offer, row: Mapping[str, object] | None) -> Offer | None:
+    """None for an offer that is taken meanwhile."""
     if row is None:
         return offer
+    free = _number(row.get("available_gpu_count"))
+    if free is not None and free < offer.gpu_count:
+        return None
+    price = _number(row.get("price_per_gpu"))
+    if price is not None and price > offer.price_per_gpu_hour_usd:
+        offer = replace(
+            offer, price_per_gpu_hour_usd=in_quanta(price), price_per_hour_usd=in_quanta(price * offer.gpu_count)
+        )
     pending = _number(row.get("pending_price_per_hour"))
     failing, nvlink = row.get("frequent_rent_failures"), row.get("nvlink")
     download = _number(row.get("effective_download_speed_mbps"))
