@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from lium_plan.addresses import Address, parse
 from lium_plan.kinds.protocol import Verb
+from lium_plan.kinds.registry import kind
 from lium_plan.planning.moving import relinked
 from lium_plan.planning.observed import Found
 from lium_plan.planning.plan import Action
@@ -48,7 +49,9 @@ def _move(moves: Mapping[Address, Address], ledger: JournaledLedger) -> None:
 
 def _free_first(moves: Mapping[Address, Address], taken: frozenset[str]) -> Iterable[tuple[Address, Address]]:
     """The moves of records, so that each goes onto an address that another one has left before."""
-    waiting = {source: target for source, target in moves.items() if str(source) in taken}
+    # What runs on a pod goes before the pod: some of it moves only because its pod does.
+    order = sorted(moves, key=lambda source: not kind(source.kind).hosted)
+    waiting = {source: moves[source] for source in order if str(source) in taken}
     while waiting:
         free = {source: target for source, target in waiting.items() if target not in waiting}
         if not free:  # a circle of names, which `moved` entries can't make

@@ -115,19 +115,7 @@ async def _look_and_plan(
         stack=settings.stack,
         now=observed.at,
     )
-    if manifest is not None and request.sources.variables:
-        plan = replace(plan, options={**(plan.options or {}), "values": _plain_values(manifest, request)})
     return Planned(plan, desired, observed)
-
-
-def _plain_values(manifest: Manifest, request: PlanRequest) -> dict[str, Json]:
-    """The values of `--var` that a saved plan may keep: a secret is given again with `apply PLANFILE`."""
-    variables = manifest.inputs.variables
-    return {
-        name: text
-        for name, text in request.sources.variables.items()
-        if (variable := variables.get(name)) is not None and not variable.sensitive
-    }
 
 
 def desired_now(
