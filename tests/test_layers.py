@@ -130,6 +130,8 @@ OUTSIDE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("yaml", ("manifest.**", "sim.**")),
     ("deepdiff", ("kinds.differ",)),
     ("jsonschema", ("manifest.**",)),
+    ("highspy", ("planning.solver",)),
+    ("numpy", ("planning.solver",)),
 )
 """Libraries, and the only places that may load them."""
 
