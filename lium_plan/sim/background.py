@@ -212,22 +212,22 @@ def _start(directory: Path) -> Background:
 def _await_ready(process: subprocess.Popen[bytes], directory: Path) -> int:
     """Read the two lines that a ready server prints, and return its port."""
     assert process.stdout is not None
-    descriptor = process.stdout.fileno()
-    deadline = time.monotonic() + _START_TIMEOUT_S
-    said = b""
-    while said.count(b"\n") < 2:
-        left = deadline - time.monotonic()
-        readable, _, _ = select.select([descriptor], [], [], max(0.0, left))
-        chunk = os.read(descriptor, 4096) if readable else b""
-        if not chunk:
-            process.kill()
-            process.wait()
-            raise _failure(
-                "the local Lium did not start" + ("" if readable else f" within {_START_TIMEOUT_S:.0f} s"),
-                f"its log is {directory / 'log'}" + _tail(directory / "log"),
-            )
-        said += chunk
-    process.stdout.close()
+    with process.stdout:
+        descriptor = process.stdout.fileno()
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        said = b""
+        while said.count(b"\n") < 2:
+            left = deadline - time.monotonic()
+            readable, _, _ = select.select([descriptor], [], [], max(0.0, left))
+            chunk = os.read(descriptor, 4096) if readable else b""
+            if not chunk:
+                process.kill()
+                process.wait()
+                raise _failure(
+                    "the local Lium did not start" + ("" if readable else f" within {_START_TIMEOUT_S:.0f} s"),
+                    f"its log is {directory / 'log'}" + _tail(directory / "log"),
+                )
+            said += chunk
     url = said.decode("ascii", "replace").splitlines()[0].partition("=")[2]
     port = url.rpartition(":")[2].partition("/")[0]
     if not port.isdigit():
