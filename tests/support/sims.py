@@ -41,6 +41,12 @@ class Sim:
         rows: list[Row] = self.control("GET", "/ledger", account=account, open_only=str(open_only).lower())
         return rows
 
+    def give_back(self, account: str) -> None:
+        """Delete the account's pods as a renter would, so that others find the nodes free."""
+        for row in self.ledger(account, open_only=True):
+            if row["kind"] == "pod":
+                httpx.delete(f"{self.base_url}/pods/{row['id']}", headers={"X-API-KEY": f"sk_sim_{account}"})
+
     def requests(self, account: str, method: str = "*", path: str = "**") -> list[Row]:
         """What the account asked for, oldest first."""
         params = {"path": path, **({} if method == "*" else {"method": method})}
