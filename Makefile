@@ -11,7 +11,7 @@ demo: $(RUN)
 	@$(BIN)/python -m examples.demo
 
 test: $(RUN)-test
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # Crashes at every point, then random histories: make simulate SEEDS=10000. JOBS processes side by side.
 SEEDS ?= 1000

@@ -1,10 +1,19 @@
-"""What must be the same wherever the tests are started from."""
+"""What must be the same wherever the tests are started from, and how many of them run at once."""
 
 from __future__ import annotations
 
+import os
 import signal
+
+import pytest
 
 # Under `nohup` and some job runners SIGHUP is ignored, and children inherit that. lium-plan respects it, so the tests
 # of a closed terminal would wait for nothing.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """More than there are cores: the long tests mostly wait for pods, which wait for their clocks."""
+    return (os.cpu_count() or 1) + 2
