@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUN := $(VENV)/.installed
 
 
-.PHONY: demo test simulate bench lint format check schemas clean
+.PHONY: demo test simulate mutate bench lint format check schemas clean
 
 demo: $(RUN)
 	@$(BIN)/python -m examples.demo
@@ -13,12 +13,17 @@ demo: $(RUN)
 test: $(RUN)-test
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-# Crashes at every point, then random histories: make simulate SEEDS=10000. JOBS processes side by side.
+# Crashes at every point, random histories, a hostile market: make simulate SEEDS=10000. JOBS processes side by side.
 SEEDS ?= 1000
 JOBS ?= 2
 simulate: $(RUN)-test
 	$(BIN)/python -m tests.simulation.exhaustive --jobs $(JOBS)
 	$(BIN)/python -m tests.simulation.seeds --count $(SEEDS) --jobs $(JOBS)
+	$(BIN)/python -m tests.simulation.market --count $(SEEDS) --jobs $(JOBS)
+
+# Each line of recovery, journal and ordering taken away once: a test must notice. MUTATE="journal walk" chooses files.
+mutate: $(RUN)-test
+	$(BIN)/python -m tests.mutation --jobs $(JOBS) $(MUTATE)
 
 # Beside peers, each in an environment of its own under build/; BENCH="startup ssh" chooses.
 bench: $(RUN)-test

@@ -1,5 +1,5 @@
 """The local Lium under load: a thousand pods listed every second beside two hundred small requests, with and without
-machines behind the pods, and a simulated day in virtual time."""
+machines behind the pods."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.measure import table
-from bench.simday import a_day
 
 ACCOUNTS = 5
 PODS = 1000
@@ -309,14 +308,6 @@ def main() -> None:
     print(f"\n{SSH_PODS} pods with machines, a command a second on each")
     with a_server("--speed", "20") as (port, pid):
         asyncio.run(with_ssh(port, pid))
-    print("\na simulated day of a fleet of 50 pods with faults, in virtual time, twice")
-    days = [a_day(), a_day()]
-    rows = [
-        (str(number), f"{day.wall_s:.2f}", f"{day.cpu_s:.2f}", str(day.requests), day.digest[:16])
-        for number, day in enumerate(days, 1)
-    ]
-    print(table(("run", "wall s", "cpu s", "requests", "digest"), rows), end="")
-    print(f"identical bytes: {'yes' if days[0].digest == days[1].digest else 'NO'}; limit: 5 s")
 
 
 if __name__ == "__main__":

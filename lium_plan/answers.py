@@ -133,6 +133,8 @@ class TaskStatus:
     ended_at: datetime | None
     log: str | None
     probed: bool = False
+    last_lines: tuple[str, ...] = ()
+    """Of one that did not end well: the end of what it wrote, without secrets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from lium_plan.addresses import NAME
 from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error
@@ -198,7 +198,11 @@ def _base_url(flags: Flags, environ: Mapping[str, str], problems: list[Diagnosti
         return "", "the local Lium (--sim), not started yet"
     found, source = _first((environ.get("LIUM_BASE_URL"), "LIUM_BASE_URL"))
     url = (found or DEFAULT_BASE_URL).strip().rstrip("/")
-    parts = urlsplit(url)
+    parts = _split(url)
+    if parts is None:
+        # Not shown: a user and a password may be in it, and where they end can't be told.
+        problems.append(error("bad-base-url", "LIUM_BASE_URL is no URL", hint=f"e.g. {DEFAULT_BASE_URL}"))
+        return url, source
     shown = f"{parts.scheme}://{parts.hostname or ''}"
     if parts.scheme not in ("http", "https") or not parts.hostname:
         problems.append(
@@ -219,6 +223,16 @@ def _base_url(flags: Flags, environ: Mapping[str, str], problems: list[Diagnosti
             )
         )
     return url, source
+
+
+def _split(url: str) -> SplitResult | None:
+    """None for what is no URL: brackets without an address in them, ports beyond 65535."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # read only when it is asked for
+    except ValueError:
+        return None
+    return parts
 
 
 def _api_key(flags: Flags, environ: Mapping[str, str], config: configparser.ConfigParser) -> tuple[str | None, str]:

@@ -22,11 +22,12 @@ LEAVES = (
     "addresses",
     "diagnostics",
     "settings",
-    "expressions",
+    "expressions.__init__",
     "marks",
     "requests",
     "answers",
     "interrupts",
+    "together",
     "__init__",
 )
 
@@ -38,7 +39,7 @@ DRIVER_SHARED = (
 
 DRIVERS = (
     *("kinds.*.driver", "kinds.*.holdings"),
-    *("kinds.pod.rent", "kinds.pod.removal", "kinds.pod.waiting"),
+    *("kinds.pod.rent", "kinds.pod.removal", "kinds.pod.waiting", "kinds.pod.extensions"),
     *("kinds.bootstrap.attempt", "kinds.bootstrap.resuming"),
 )
 """A driver and the parts that it was cut into."""
@@ -47,7 +48,8 @@ PURE_KINDS = ("pure:kinds.**",)
 """The rest of `kinds`: what is written, compared, needed. No I/O, so manifest, planning and views may look."""
 
 ALLOWED: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("addresses|diagnostics|settings|expressions|marks|requests|answers|interrupts", LEAVES, "leaves know leaves only"),
+    ("addresses|diagnostics|settings|marks|requests|answers|interrupts|together", LEAVES, "leaves know leaves only"),
+    ("expressions.**", (*LEAVES, "expressions.**"), "a leaf of several modules; others see its face alone"),
     ("__init__", (), "importing the package loads nothing"),
     ("__main__", ("cli.main",), "`python -m lium_plan` is the command"),
     ("manifest.**", (*LEAVES, "manifest.**", *PURE_KINDS), "YAML to Desired: needs what kinds say can be written"),
@@ -110,7 +112,7 @@ ALLOWED: tuple[tuple[str, tuple[str, ...], str], ...] = (
 """(who, whom, why). A module may import what any line that fits it allows."""
 
 TYPES: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("expressions", ("kinds.__init__", "kinds.protocol"), "a text is resolved through the protocol's look-up"),
+    ("expressions.**", ("kinds.__init__", "kinds.protocol"), "a text is resolved through the protocol's look-up"),
     (
         "answers",
         ("kinds.__init__", "kinds.holdings", "kinds.protocol", "kinds.pod.__init__", "kinds.pod.offers"),

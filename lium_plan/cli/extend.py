@@ -31,6 +31,7 @@ def command(session: Session, address: str, duration: float, lock_timeout: float
     done = session.run(
         lambda interrupt: operations.extend(settings, given, address, duration, lock_timeout_s=lock_timeout)
     )
+    session.changed = True
     for item in done:
         before, until = stamp(item.before.replace(microsecond=0)), stamp(item.until)
         session.printer.out(f"{item.address}: {before} -> {until}, at most {amount(item.more_usd)} more\n")

@@ -47,6 +47,7 @@ def command(
             lock_timeout_s=lock_timeout,
         )
     )
+    session.changed = not dry_run
     session.printer.out(stanza_text(found.stanza or {}))
     session.show(found.diagnostics)
     if found.change is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -40,14 +41,16 @@ def command(session: Session, directory: str, example: str) -> ExitCode:
     target = Path(directory)
     contents = {Path(item.name): item.read_bytes() for item in (_examples() / example).iterdir() if item.is_file()}
     _refuse_overwriting(target, contents)
-    if not (target / ".gitignore").exists():
+    if not os.path.lexists(target / ".gitignore"):
         # The state says what lies where; it belongs on shared storage, not into a repository.
         contents[Path(".gitignore")] = b"state/\n"
     contents[SCHEMA_PLACE] = schema_text("manifest").encode()
     try:
         for name, content in contents.items():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
-            (target / name).write_bytes(content)
+            # `x`: what came meanwhile is not overwritten either, nor what a dangling link leads to.
+            with (target / name).open("xb") as file:
+                file.write(content)
     except OSError as fault:
         raise Failure(
             ExitCode.ERROR, (error("cannot-write", f"cannot write {fault.filename}: {fault.strerror}"),)
@@ -59,7 +62,7 @@ def command(session: Session, directory: str, example: str) -> ExitCode:
 
 
 def _refuse_overwriting(target: Path, contents: dict[Path, bytes]) -> None:
-    there = [str(target / name) for name in contents if (target / name).exists()]
+    there = [str(target / name) for name in contents if os.path.lexists(target / name)]
     if there:
         raise Failure(
             ExitCode.ERROR,

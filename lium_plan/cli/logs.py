@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -20,15 +21,24 @@ if TYPE_CHECKING:
 @click.option("-f", "--follow", is_flag=True, help="Go on until it ends. Ctrl-C ends the looking on, never the task.")
 def command(session: Session, address: str, follow: bool) -> ExitCode:
     from lium_plan import operations
+    from lium_plan.views.taming import Tame
 
     settings = session.server_settings()
+    tame = Tame() if sys.stdout.isatty() else None
+    mid_line = False
+
+    def write(chunk: bytes) -> None:
+        nonlocal mid_line
+        shown = chunk if tame is None else tame.feed(chunk)
+        session.printer.out_bytes(shown)
+        mid_line = not shown.endswith(b"\n") if shown else mid_line
 
     async def work(interrupt: Interrupt) -> LogEnd:
         return await operations.show_log(
             settings,
             address,
             follow=follow,
-            out=session.printer.out_bytes,
+            out=write,
             say=lambda words: session.printer.talk(f"{words}\n"),
         )
 
@@ -39,6 +49,9 @@ def command(session: Session, address: str, follow: bool) -> ExitCode:
             raise
         session.printer.talk("\nNo longer looking on; what runs there goes on.\n")
         return ExitCode.OK
+    if tame is not None:
+        session.printer.out_bytes(tame.flush())
+        session.printer.talk("\n" if mid_line else "")
     code = "" if end.exit_code is None else f", exit code {end.exit_code}"
     session.printer.talk(f"{address}: {end.status}{code}\n")
     return ExitCode.OK

@@ -7,6 +7,7 @@ Exit codes are those of `ExitCode`; nothing else calls `sys.exit`.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +15,13 @@ from typing import Any
 import click
 
 from lium_plan.cli.session import Session
-from lium_plan.cli.verb import format_options, global_options, take_global_options
+from lium_plan.cli.streams import open_missing_streams
+from lium_plan.cli.verb import TellsHelp, format_options, global_options, take_global_options
 from lium_plan.diagnostics import ExitCode, Failure
+
+NAME = "lium-plan"
+COMPLETION_VARIABLE = "_LIUM_PLAN_COMPLETE"
+"""Set by the script that `completion` prints when the shell wants to know what can follow."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("lium_plan.cli.init", "Write a manifest to start from."),
@@ -46,7 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Name -> module (its `command` is the command) and the line that help shows."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(TellsHelp, click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -85,12 +91,12 @@ def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) 
     if value:
         from lium_plan import __version__
 
-        click.echo(f"lium-plan {__version__}")
+        ctx.ensure_object(Session).printer.out(f"lium-plan {__version__}\n")
         ctx.exit()
 
 
 cli = LazyGroup(
-    name="lium-plan",
+    name=NAME,
     help="Terraform for the Lium GPU market: fleets, tasks, templates and volumes declared in YAML.",
     params=[
         *global_options(),
@@ -111,15 +117,24 @@ cli = LazyGroup(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
+    open_missing_streams()
     session = Session()
+    given = tuple(sys.argv[1:] if arguments is None else arguments)
+    return session.end(_run(session, given))
+
+
+def _run(session: Session, arguments: Sequence[str]) -> int:
     try:
-        result = cli.main(
-            args=None if arguments is None else list(arguments),
-            prog_name="lium-plan",
-            standalone_mode=False,
-            obj=session,
-        )
+        if completion := os.environ.get(COMPLETION_VARIABLE):
+            from click.shell_completion import shell_complete
+
+            return shell_complete(cli, {}, NAME, COMPLETION_VARIABLE, completion)
+        # Not `cli.main`: it writes to stderr by itself when it is interrupted, also to one that is gone.
+        with cli.make_context(NAME, list(arguments), obj=session) as context:
+            result = cli.invoke(context)
         return int(result) if isinstance(result, int) else int(ExitCode.OK)
+    except click.exceptions.Exit as end:
+        return end.exit_code
     except click.UsageError as fault:
         if isinstance(fault, getattr(click.exceptions, "NoArgsIsHelpError", ())):
             session.printer.err(f"{fault.format_message()}\n")
@@ -138,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as fault:
         from lium_plan.cli.crash import report_crash
 
-        session.printer.err(report_crash(fault, sys.argv[1:] if arguments is None else arguments))
+        session.printer.err(report_crash(fault, arguments))
         return int(ExitCode.BUG)
 
 

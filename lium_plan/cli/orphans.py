@@ -48,6 +48,7 @@ def command(
         )
     else:
         found = session.run(lambda interrupt: operations.list_orphans(settings))
+    session.changed = delete
     if as_json:
         session.printer.json(orphans_json(found))
     else:

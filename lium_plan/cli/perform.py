@@ -128,6 +128,7 @@ class Performance:
             return False
         if self._interrupt is not None:
             self._interrupt.arm()
+            self._session.changed = True
             self._watcher = asyncio.get_running_loop().create_task(self.progress.watch(self._interrupt))
         return True
 
@@ -146,6 +147,9 @@ class Performance:
                     ),
                 ),
             )
+        if self._printer.lost is not None:
+            message = "this plan needs a yes, and could not be shown: nothing was changed"
+            raise Failure(ExitCode.ERROR, (error("approval-needed", message),))
         if plan.destroying:
             count = plan.summary.destroy
             noun = "resource" if count == 1 else "resources"

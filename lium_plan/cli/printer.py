@@ -1,11 +1,12 @@
 """Printer: the one object that decides what is printed, where, and in which colours.
 
-stdout is data, stderr is talk. A stream that cannot be written any more (EPIPE, EIO) is given up silently: whatever
-runs goes on, and saves.
+stdout is data, stderr is talk. A stream that cannot be written any more is given up: whatever runs goes on, and saves.
+A reader that has gone (EPIPE) and a closed terminal wanted no more; any other loss on stdout is told at the end.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -35,6 +36,8 @@ class Printer:
         self._dead: set[str] = set()
         # Asked now: a terminal that is gone no longer says that it was one.
         self._terminals = {name for name in ("stdout", "stderr") if getattr(sys, name).isatty()}
+        self.lost: str | None = None
+        """Why stdout is not complete, when that is an error."""
         self.quiet = False
         self.logging = False
         """Log lines go to stderr, which therefore cannot be redrawn."""
@@ -78,8 +81,8 @@ class Printer:
             sys.stdout.flush()
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
-        except (OSError, ValueError):
-            self._give_up("stdout", sys.stdout)
+        except (OSError, ValueError) as fault:
+            self._give_up("stdout", sys.stdout, fault)
 
     def json(self, document: object, *, indent: int | None = 2) -> None:
         """One document (or, without indent, one line) on stdout."""
@@ -106,11 +109,14 @@ class Printer:
         except UnicodeEncodeError:
             plain = text.encode(stream.encoding or "ascii", "backslashreplace").decode(stream.encoding or "ascii")
             self._write(name, plain)
-        except (OSError, ValueError):
-            self._give_up(name, stream)
+        except (OSError, ValueError) as fault:
+            self._give_up(name, stream, fault)
 
-    def _give_up(self, name: str, stream: TextIO) -> None:
+    def _give_up(self, name: str, stream: TextIO, fault: OSError | ValueError) -> None:
         self._dead.add(name)
+        unwanted = isinstance(fault, BrokenPipeError) or name in self._terminals
+        if name == "stdout" and not unwanted:
+            self.lost = os.strerror(fault.errno or errno.EIO) if isinstance(fault, OSError) else "it is closed"
         try:
             # The interpreter flushes at exit: what is left in the buffer must go somewhere that takes it.
             nowhere = os.open(os.devnull, os.O_WRONLY)

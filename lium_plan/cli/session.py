@@ -46,6 +46,8 @@ class Session:
     printer: Printer = field(default_factory=lambda: Printer(os.environ))
     parallelism: int | None = None
     """From `--parallelism`."""
+    changed: bool = False
+    """Something may have been changed: whatever goes wrong from now on, the exit code is not 1."""
     _shown: set[Diagnostic] = field(default_factory=set)
     _moved: bool = False
 
@@ -126,6 +128,15 @@ class Session:
         return asyncio.run(main())
 
     # --- ending ------------------------------------------------------------------------------------------------
+
+    def end(self, exit_code: int) -> int:
+        """The exit code of a command that would end with this one, now that all is printed that could be."""
+        if self.printer.lost is None:
+            return exit_code
+        self.printer.err(f"error: stdout can't be written, what was printed is not complete: {self.printer.lost}\n")
+        if exit_code not in (ExitCode.OK, ExitCode.CHANGES, ExitCode.ERROR):
+            return exit_code
+        return int(ExitCode.PARTIAL if self.changed else ExitCode.ERROR)
 
     def show(self, diagnostics: Iterable[Diagnostic]) -> None:
         """Findings as text on stderr, each once a run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,9 @@ else:
     _Seconds = _Money = _Pair = click.ParamType
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+LONGEST_S = 3650 * 86400
+LARGEST_USD = 10**9
+_USD = re.compile(r"\$?([0-9]{1,10}(?:\.[0-9]{1,12})?)")
 
 
 class Duration(_Seconds):
@@ -34,28 +37,26 @@ class Duration(_Seconds):
         if isinstance(value, int | float):
             return float(value)
         text = str(value).strip().lower()
-        if re.fullmatch(r"[0-9]{1,9}", text):
-            return float(text)
-        if not re.fullmatch(r"(?:[0-9]{1,9}[smhd])+", text):
+        if not re.fullmatch(r"[0-9]{1,9}|(?:[0-9]{1,9}[smhd])+", text):
             self.fail(f"'{value}' is no duration: write 30s, 10m, 1h30m or 2d", param, ctx)
-        return float(sum(int(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9]+)([smhd])", text)))
+        seconds = sum(int(number) * _UNITS[unit or "s"] for number, unit in re.findall(r"([0-9]+)([smhd]?)", text))
+        if seconds > LONGEST_S:
+            self.fail(f"'{value}' is too long: {LONGEST_S // 86400}d at most", param, ctx)
+        return float(seconds)
 
 
 class Usd(_Money):
-    """An amount of money, 0 or more -> Decimal."""
+    """An amount of money, 0 to 1000000000 -> Decimal."""
 
     name = "usd"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
         if isinstance(value, Decimal):
             return value
-        try:
-            amount = Decimal(str(value).strip().removeprefix("$"))
-        except InvalidOperation:
-            amount = Decimal("NaN")
-        if not amount.is_finite() or amount < 0:
-            self.fail(f"'{value}' is no amount in USD", param, ctx)
-        return amount
+        match = _USD.fullmatch(str(value).strip())
+        if match is None or Decimal(match[1]) > LARGEST_USD:
+            self.fail(f"'{value}' is no amount in USD: a number from 0 to {LARGEST_USD}, such as 1.50", param, ctx)
+        return Decimal(match[1])
 
 
 class Assignment(_Pair):

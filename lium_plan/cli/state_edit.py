@@ -32,6 +32,7 @@ def move_command(session: Session, source: str, target: str, dry_run: bool, lock
             settings, source, target, dry_run=dry_run, lock_timeout_s=lock_timeout
         )
     )
+    session.changed = not dry_run
     session.printer.out("".join(f"{line}\n" for line in edit.lines))
     _say_done(session, dry_run, "Call it so in the manifest, too.")
     return ExitCode.OK
@@ -49,6 +50,7 @@ def release_command(session: Session, addresses: tuple[str, ...], dry_run: bool,
             settings, addresses, dry_run=dry_run, lock_timeout_s=lock_timeout
         )
     )
+    session.changed = not dry_run
     session.printer.out("".join(f"{line}\n" for line in edit.lines))
     session.show(edit.notes)
     _say_done(session, dry_run, "`lium-plan import ADDRESS ID` takes something back.")
@@ -120,6 +122,7 @@ def recover_command(
             settings, given, lineage=lineage, dry_run=dry_run, lock_timeout_s=lock_timeout
         )
     )
+    session.changed = not dry_run
     session.printer.out(recovered_text(found, session.printer.out_paint))
     session.show(found.diagnostics)
     _say_done(session, dry_run, f"Now see what is missing: lium-plan plan.{_kept(found.kept)}")

@@ -46,7 +46,23 @@ def take_global_options(context: click.Context) -> Session:
     return session
 
 
-class Verb(click.Command):
+class TellsHelp(click.Command):
+    """Help is data like any other: what can't be written of it is told at the end."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.callback = _print_help
+        return option
+
+
+def _print_help(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.ensure_object(Session).printer.out(ctx.get_help() + "\n")
+        ctx.exit()
+
+
+class Verb(TellsHelp):
     """`failed` makes the body of the JSON document of a run that failed; `stream`: its JSON is a line per event."""
 
     def __init__(
@@ -89,7 +105,7 @@ class Verb(click.Command):
         format_options(self, ctx, formatter)
 
 
-class Verbs(click.Group):
+class Verbs(TellsHelp, click.Group):
     """A group of verbs; takes the global options too."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -16,7 +16,7 @@ from lium_plan.engine.bookkeeping import is_bookkeeping, keep_books
 from lium_plan.engine.emitter import Emitter
 from lium_plan.engine.events import ActionResult, EventType, ResultKind
 from lium_plan.engine.run import EngineRun, price_of
-from lium_plan.engine.walk import Ending, walk
+from lium_plan.engine.walk import Ending, remaining_s, walk
 from lium_plan.kinds.desired import Desired
 from lium_plan.kinds.protocol import ActionFailed, Cancelled, Comparison, Driver, Interrupted, Record, Step, Verb
 from lium_plan.kinds.registry import kind
@@ -62,13 +62,16 @@ class Applier:
         self._now = now
         self._rescue = rescue
         self._started: dict[str, float] = {}
+        self._urgency: Mapping[str, float] = {}
         self.results: list[ActionResult] = []
 
     async def apply(self, *, parallelism: int, stop: asyncio.Event) -> tuple[ActionResult, ...]:
         """Walk the plan. What failed, was skipped or stays unknown is in the results, never raised."""
         self._keep_books()
         graph = Graph(self._actions, self._edges())
-        await walk(graph, self._perform, parallelism=parallelism, stop=stop, ended=self._ended)
+        takes_s = {identity: self._takes_s(action) for identity, action in self._actions.items()}
+        self._urgency = remaining_s(graph, takes_s)
+        await walk(graph, self._perform, parallelism=parallelism, stop=stop, urgency=self._urgency, ended=self._ended)
         return tuple(self.results)
 
     def _keep_books(self) -> None:
@@ -78,6 +81,12 @@ class Applier:
         for action in self._first:
             self.results.append(ActionResult(action.address, action.verb, ResultKind.DONE, 0.0))
             self._emitter.emit(EventType.APPLY_COMPLETE, address=action.address, verb=action.verb)
+
+    def _takes_s(self, action: Action) -> float:
+        resource = self._desired.resources.get(action.address) if self._desired is not None else None
+        if resource is None or action.verb in (Verb.DESTROY, Verb.FORGET):
+            return 1.0  # all alike: then what has the longest chain behind it goes first
+        return kind(resource.kind).takes_s(resource.spec)
 
     def _edges(self) -> Mapping[str, tuple[str, ...]]:
         """What each action waits for, by id. An end waits for everything at the addresses it names, deposed too."""
@@ -144,6 +153,7 @@ class Applier:
                 {} if resource is None else kind(resource.kind).inputs(resource.spec, self._comparison()),
                 action.offer,
                 action.ceiling_per_hour_usd,
+                self._urgency.get(identity, 0.0),
             )
             await self._drivers[action.address.kind].perform(step, self._run)
         if resource is not None:

@@ -91,6 +91,9 @@ class RunReport:
     """Requests whose outcome nobody knows yet: the next run settles them."""
     open_per_hour_usd: Decimal = Decimal(0)
     """What those of them that are rents may cost, by their ceilings."""
+    strays: int = 0
+    """What the account still has of this stack though its state does not know it."""
+    strays_per_hour_usd: Decimal = Decimal(0)
     proofs: tuple[Proof, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     exit_code: int = 0

@@ -9,7 +9,7 @@ only through the ledger, so that it can't believe otherwise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -18,7 +18,7 @@ from lium_plan.diagnostics import error
 from lium_plan.kinds.pod.offers import Feed, Offer, Requirement
 from lium_plan.kinds.protocol import ActionFailed, Claim
 from lium_plan.planning.exclusions import summary
-from lium_plan.planning.placement import Need, ceiling_of, place
+from lium_plan.planning.placement import Need, ceiling_of, place, rises_too_far
 
 FRESH_S = 60.0
 """A price older than this lets nothing be rented."""
@@ -59,6 +59,23 @@ class _Claimed:
     """Per hour; None until a listing has shown it."""
 
 
+class _Index:
+    """One reading by what is asked of it for each of thousands of rents."""
+
+    def __init__(self, feed: Feed | None) -> None:
+        self.feed = feed
+        self.free: dict[str, int] = {}
+        """GPUs of each node that can be had."""
+        self._offers: dict[tuple[str, int], Offer] = {}
+        for offer in feed.offers if feed is not None else ():
+            self.free[offer.node_id] = max(self.free.get(offer.node_id, 0), offer.gpu_count)
+            self._offers.setdefault((offer.node_id, offer.gpu_count), offer)
+
+    def find(self, offer: Offer) -> Offer | None:
+        """The same node and count as this reading has it."""
+        return self._offers.get((offer.node_id, offer.gpu_count))
+
+
 class Desk:
     """One run's `kinds.protocol.Market`."""
 
@@ -67,27 +84,35 @@ class Desk:
         load_feed: Callable[[], Awaitable[Feed]],
         *,
         needs: Mapping[Address, Need],
+        renting: Collection[Address],
         planned: Mapping[Address, Offer],
         ceilings: Mapping[Address, Decimal],
         holdings: Callable[[], Iterable[Holding]],
         open_rents: Callable[[], Mapping[Address, Decimal]],
         limits: Limits,
     ) -> None:
-        """`needs` are the rents of this run, `planned` and `ceilings` what the plan says of them.
+        """`load_feed` raises `ActionFailed` when the market can't be read.
 
-        `holdings` and `open_rents` tell what the ledger holds now: what is billed, and the ceilings, USD per hour, of
-        rents whose outcome nobody knows.
+        `needs` are those of every member there is, `renting` the members that this run sets out to rent for.
+
+        `planned` and `ceilings` are what the plan says of those. `holdings` and `open_rents` tell what the ledger holds
+        now: what is billed, and the ceilings, USD per hour, of rents whose outcome nobody knows.
         """
         self._load_feed = load_feed
         self._reading = asyncio.Lock()
         self._feed: Feed | None = None
         self._read_at = float("-inf")
         self._needs = dict(needs)
+        self._waiting = set(renting)
+        """Who wants an offer, or has one: a member that is lost on the way joins them."""
         self._planned = dict(planned)
         self._ceilings = dict(ceilings)
         self._holdings = holdings
         self._open_rents = open_rents
         self._claims: dict[Address, _Claimed] = {}
+        self._on_node: dict[str, set[Address]] = {}
+        """Whose claims are on each node."""
+        self._indexed = _Index(None)
         self._limits = limits
         self._refused: dict[Address, frozenset[str]] = {}
         self._refused_at: dict[str, float] = {}
@@ -105,12 +130,13 @@ class Desk:
         """See `kinds.protocol.Market.claim`."""
         need = self._needs.get(address, Need(address, requirement, address.name))
         self._needs[address] = replace(need, requirement=requirement)
+        self._waiting.add(address)
         now = asyncio.get_running_loop().time()
         self._refused_at.update(dict.fromkeys(refused - self._refused.get(address, frozenset()), now))
         self._refused[address] = refused
         if ceiling_per_hour_usd is not None:
             self._ceilings[address] = ceiling_per_hour_usd
-        self._claims.pop(address, None)
+        self.release(address)
         if self._limits.strict_offers:
             planned = planned or self._planned.get(address)
         feed = await self._fresh(FRESH_S)
@@ -125,15 +151,18 @@ class Desk:
             )
         if offer is None:
             offer = await self._another(address, feed)
-        ceiling = self._ceilings.get(address)
-        return self._reserve(Claim(address, offer, ceiling if ceiling is not None else ceiling_of(requirement, offer)))
+        # What no plan named a ceiling for has the first offer's: it must not climb from one refusal to the next.
+        ceiling = self._ceilings.setdefault(address, ceiling_of(requirement, offer))
+        if requirement.max_price_usd is not None:
+            ceiling = min(ceiling, requirement.max_price_usd)
+        return self._reserve(Claim(address, offer, ceiling))
 
     def _standing(self, address: Address, feed: Feed, planned: Offer | None) -> Offer | None:
         """The planned offer as it is now, if it can still be had within its ceiling."""
         if planned is None or planned.node_id in self._refused[address]:
             return None
-        now, need, ceiling = _find(feed, planned), self._needs[address], self._ceilings.get(address)
-        if now is None or (ceiling is not None and now.price_per_hour_usd > ceiling):
+        now, need, ceiling = self._index(feed).find(planned), self._needs[address], self._ceilings.get(address)
+        if now is None or (ceiling is not None and not self._keeps_to(ceiling, address, now)):
             return None
         if need.keeps_apart and now.node_id in self._in_use(address).get(need.fleet, ()):
             return None
@@ -152,7 +181,11 @@ class Desk:
 
     def _place_anew(self, address: Address, feed: Feed) -> Offer | None:
         """Nodes that have just refused somebody come last: the reading can't know it yet."""
-        waiting = [self._as_it_is(need) for need in self._needs.values() if need.address not in self._claims]
+        waiting = [
+            self._as_it_is(need)
+            for need in self._needs.values()
+            if need.address in self._waiting and need.address not in self._claims
+        ]
         left, in_use = self._left(feed), self._in_use(address)
         refusing = {node for node, at in self._refused_at.items() if at >= self._read_at - SNAPSHOT_S}
         willing = replace(left, offers=tuple(offer for offer in left.offers if offer.node_id not in refusing))
@@ -176,7 +209,7 @@ class Desk:
         """The nodes that each fleet is on, for placements that mind; without what is about to leave."""
         nodes: dict[str, list[str]] = {}
         for holding in self._holdings():
-            leaving = holding.deposed or holding.address in self._needs
+            leaving = holding.deposed or holding.address in self._waiting
             if holding.node_id is not None and not leaving:
                 nodes.setdefault(holding.address.name, []).append(holding.node_id)
         for address, claimed in self._claims.items():
@@ -210,12 +243,9 @@ class Desk:
 
     def _room(self, feed: Feed, node_id: str) -> int:
         """GPUs of a node that nobody has; a reading may be blind to what was claimed in the minute before it."""
-        free = _free(feed, node_id)
-        unseen = [
-            item
-            for item in self._claims.values()
-            if item.claim.offer.node_id == node_id and item.at >= self._read_at - SNAPSHOT_S
-        ]
+        free = self._index(feed).free.get(node_id, 0)
+        here = (self._claims[address] for address in self._on_node.get(node_id, ()))
+        unseen = [item for item in here if item.at >= self._read_at - SNAPSHOT_S]
         claimed = sum(item.claim.offer.gpu_count for item in unseen)
         shown = max((item.free_then for item in unseen), default=free) - free
         return free - max(0, claimed - max(0, shown))
@@ -224,7 +254,7 @@ class Desk:
 
     def _reserve(self, claim: Claim) -> Claim:
         limit = self._limits.per_hour_usd
-        committed = self._committed(but=claim.address)
+        committed = Decimal(0) if limit is None else self._committed(but=claim.address)
         if limit is not None and committed + claim.ceiling_per_hour_usd > limit:
             raise ActionFailed(
                 error(
@@ -235,8 +265,9 @@ class Desk:
                     hint="raise policy.max_hourly_cost, or lower the fleet's max_price",
                 )
             )
-        free = 0 if self._feed is None else _free(self._feed, claim.offer.node_id)
+        free = 0 if self._feed is None else self._index(self._feed).free.get(claim.offer.node_id, 0)
         self._claims[claim.address] = _Claimed(claim, asyncio.get_running_loop().time(), free)
+        self._on_node.setdefault(claim.offer.node_id, set()).add(claim.address)
         return claim
 
     def _committed(self, *, but: Address) -> Decimal:
@@ -247,30 +278,47 @@ class Desk:
         return sum(self._commitments(but), Decimal(0))
 
     def _commitments(self, but: Address) -> Iterator[Decimal]:
+        standing: dict[Address, Decimal] = {}
         for holding in self._holdings():
-            if holding.deposed or holding.address not in (but, *self._claims):
+            if holding.deposed:
                 yield holding.price_per_hour_usd
+            elif holding.address != but:
+                standing[holding.address] = holding.price_per_hour_usd
         for address, claimed in self._claims.items():
             if address != but:
-                yield claimed.claim.ceiling_per_hour_usd if claimed.paid_usd is None else claimed.paid_usd
+                reserved = claimed.claim.ceiling_per_hour_usd if claimed.paid_usd is None else claimed.paid_usd
+                # What is to be replaced is billed until it has gone; what rose in price while it runs, at that price.
+                yield max(reserved, standing.pop(address, reserved))
+        yield from standing.values()
         for address, ceiling in self._open_rents().items():
             if address not in (but, *self._claims):
                 yield ceiling
 
     async def still_allowed(self, claim: Claim) -> bool:
         """See `kinds.protocol.Market.still_allowed`."""
-        await self._fresh(FRESH_S)
+        try:
+            await self._fresh(FRESH_S)
+        except ActionFailed:
+            return False
         return self.allows_now(claim)
 
     def allows_now(self, claim: Claim) -> bool:
         """See `kinds.protocol.Market.allows_now`."""
-        if self._feed is None or self._age_s() > FRESH_S:
-            return False
-        now = _find(self._feed, claim.offer)
-        if now is None or now.price_per_hour_usd > claim.ceiling_per_hour_usd:
+        if self._feed is None or self._age_s() > FRESH_S or self._reading.locked():
+            return False  # too old, or about to be overtaken: the price that was read last is the one that counts
+        now = self._index(self._feed).find(claim.offer)
+        if now is None or not self._keeps_to(claim.ceiling_per_hour_usd, claim.address, now):
             return False
         limit = self._limits.per_hour_usd
         return limit is None or self._committed(but=claim.address) + claim.ceiling_per_hour_usd <= limit
+
+    def _keeps_to(self, ceiling: Decimal, address: Address, offer: Offer) -> bool:
+        """Whether an offer costs no more than that now, and is not announced to before the time to live ends."""
+        need = self._needs.get(address)
+        if need is None:
+            return offer.price_per_hour_usd <= ceiling
+        bound = replace(need.requirement, max_price_usd=ceiling)
+        return offer.price_per_hour_usd <= ceiling and not rises_too_far(bound, offer, need.until)
 
     def rented(self, address: Address, price_per_hour_usd: Decimal) -> None:
         claimed = self._claims.get(address)
@@ -278,9 +326,15 @@ class Desk:
             self._claims[address] = replace(claimed, paid_usd=price_per_hour_usd)
 
     def release(self, address: Address) -> None:
-        self._claims.pop(address, None)
+        claimed = self._claims.pop(address, None)
+        if claimed is not None:
+            self._on_node[claimed.claim.offer.node_id].discard(address)
 
     # --- reading -------------------------------------------------------------------------------------------------
+
+    async def reading(self) -> Feed:
+        """See `kinds.protocol.Market.reading`."""
+        return await self._fresh(FRESH_S)
 
     async def _fresh(self, max_age_s: float) -> Feed:
         """A reading at most `max_age_s` old."""
@@ -291,15 +345,10 @@ class Desk:
                 self._read_at = read_at
             return self._feed
 
+    def _index(self, feed: Feed) -> _Index:
+        if self._indexed.feed is not feed:
+            self._indexed = _Index(feed)
+        return self._indexed
+
     def _age_s(self) -> float:
         return asyncio.get_running_loop().time() - self._read_at
-
-
-def _free(feed: Feed, node_id: str) -> int:
-    return max((offer.gpu_count for offer in feed.offers if offer.node_id == node_id), default=0)
-
-
-def _find(feed: Feed, offer: Offer) -> Offer | None:
-    return next(
-        (item for item in feed.offers if item.node_id == offer.node_id and item.gpu_count == offer.gpu_count), None
-    )

@@ -1,12 +1,13 @@
 """Walking a graph of work: what is free to go starts at once, what depends on a failure is skipped, the rest goes on.
 
-Knows nothing of resources. Owns who may start when, how many at a time, and how an interrupt ends it.
+Knows nothing of resources. Owns who may start when, how many at a time, who goes first, and how an interrupt ends it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -28,6 +29,9 @@ class Ending:
         return self.failure is None and self.skipped_because is None and not self.interrupted
 
 
+SPREAD = 0.2
+"""The slowest of twice as many that are alike takes about so much longer."""
+
 DONE = Ending()
 INTERRUPTED = Ending(interrupted=True)
 
@@ -38,15 +42,30 @@ async def walk(
     *,
     parallelism: int,
     stop: asyncio.Event,
+    urgency: Mapping[str, float] | None = None,
     ended: Callable[[str, Ending], None] = lambda _node, _ending: None,
 ) -> Mapping[str, Ending]:
     """Perform every node after those it waits for, at most `parallelism` at once (0: no limit).
 
+    Of the nodes that are free to go, the most urgent ones start first, and in the graph's order among equals.
     When `stop` is set nothing more is started and what runs is cancelled; `perform` decides how fast that is. `ended`
     is told of every node once, in the order in which they end. Never raises what `perform` raised.
     """
-    walker = _Walker(graph, perform, parallelism, ended)
+    walker = _Walker(graph, perform, parallelism, urgency or {}, ended)
     return await walker.run(stop)
+
+
+def remaining_s(graph: Graph[str], seconds: Mapping[str, float]) -> Mapping[str, float]:
+    """Seconds from the start of each node to the end of the longest path from it, given what each usually takes.
+
+    Whoever has the most before it is the most urgent: it must not be what everybody waits for in the end.
+    """
+    left: dict[str, float] = {}
+    for node in reversed(graph.order):
+        afters = graph.after(node)
+        slowest = 1.0 + SPREAD * math.log2(len(afters)) if afters else 0.0
+        left[node] = seconds[node] + slowest * max((left[after] for after in afters), default=0.0)
+    return left
 
 
 class _Walker:
@@ -55,6 +74,7 @@ class _Walker:
         graph: Graph[str],
         perform: Callable[[str], Awaitable[None]],
         parallelism: int,
+        urgency: Mapping[str, float],
         ended: Callable[[str, Ending], None],
     ) -> None:
         self._graph = graph
@@ -62,19 +82,24 @@ class _Walker:
         self._parallelism = parallelism or len(graph.order)
         self._ended = ended
         self._place = {node: index for index, node in enumerate(graph.order)}
+        self._turn = {node: (-urgency.get(node, 0.0), index) for node, index in self._place.items()}
         self._waiting = {node: len(graph.before(node)) for node in graph.order}
-        self._free = [self._place[node] for node in graph.order if not self._waiting[node]]
+        self._free = [(self._turn[node], node) for node in graph.order if not self._waiting[node]]
         heapq.heapify(self._free)
         self._running: dict[asyncio.Task[None], str] = {}
+        self._finished: list[asyncio.Task[None]] = []
+        self._news = asyncio.Event()
+        """Something has finished, or the walk is to stop."""
         self._endings: dict[str, Ending] = {}
 
     async def run(self, stop: asyncio.Event) -> Mapping[str, Ending]:
-        stopping = asyncio.ensure_future(stop.wait())
+        stopping = asyncio.ensure_future(self._await_stop(stop))
         try:
             while (self._free and not stop.is_set()) or self._running:
                 if not stop.is_set():
                     self._start_what_is_free()
-                await asyncio.wait({*self._running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                await self._news.wait()
+                self._news.clear()
                 if stop.is_set():
                     await self._cancel_what_runs()
                 self._collect()
@@ -89,23 +114,34 @@ class _Walker:
                 self._end(node, INTERRUPTED)
         return self._endings
 
+    async def _await_stop(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._news.set()
+
     def _start_what_is_free(self) -> None:
         while self._free and len(self._running) < self._parallelism:
-            node = self._graph.order[heapq.heappop(self._free)]
-            self._running[asyncio.ensure_future(self._perform(node))] = node
+            _, node = heapq.heappop(self._free)
+            task = asyncio.ensure_future(self._perform(node))
+            self._running[task] = node
+            task.add_done_callback(self._note)
+
+    def _note(self, task: asyncio.Task[None]) -> None:
+        self._finished.append(task)
+        self._news.set()
 
     async def _cancel_what_runs(self) -> None:
-        for task in self._running:
+        running = [task for task in self._running if not task.done()]
+        for task in running:
             task.cancel()
-        if self._running:
-            await asyncio.wait(self._running)
+        if running:
+            await asyncio.wait(running)
+        # Those that were done a moment ago may not have been noted yet.
+        self._finished = [task for task in self._running if task.done()]
 
     def _collect(self) -> None:
         """Take in what has ended, in the plan's order, so that one history follows from one seed."""
-        finished = sorted(
-            (task for task in self._running if task.done()), key=lambda task: self._place[self._running[task]]
-        )
-        for task in finished:
+        finished, self._finished = self._finished, []
+        for task in sorted(finished, key=lambda task: self._place[self._running[task]]):
             node = self._running.pop(task)
             if task.cancelled():
                 self._end(node, INTERRUPTED)
@@ -117,10 +153,16 @@ class _Walker:
                 for after in self._graph.after(node):
                     self._waiting[after] -= 1
                     if not self._waiting[after] and after not in self._endings:
-                        heapq.heappush(self._free, self._place[after])
+                        heapq.heappush(self._free, (self._turn[after], after))
 
     def _skip_what_waits_for(self, node: str) -> None:
-        for after in self._graph.all_after((node,)):
+        skipped: set[str] = set()
+        pending = [node]
+        while pending:
+            new = [after for after in self._graph.after(pending.pop()) if after not in skipped]
+            skipped.update(new)
+            pending.extend(new)
+        for after in sorted(skipped, key=self._place.__getitem__):
             if after not in self._endings:
                 self._end(after, Ending(skipped_because=node))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import TypeVar
 
-from lium_plan.addresses import Address
+from lium_plan.addresses import Address, parse
 from lium_plan.diagnostics import Diagnostic, error
 from lium_plan.kinds.protocol import (
     ActionFailed,
@@ -19,6 +20,7 @@ from lium_plan.kinds.protocol import (
     Run,
     Settlement,
 )
+from lium_plan.lium.client import LiumClient
 from lium_plan.lium.errors import (
     AuthError,
     BudgetError,
@@ -29,13 +31,16 @@ from lium_plan.lium.errors import (
     Refusal,
     classify_refusal,
 )
-from lium_plan.lium.models import Deletion
+from lium_plan.lium.models import Deletion, Pod
 
 T = TypeVar("T")
 
 RETRY_S = 10.0
 """Between two tries of a delete that the server refuses for now (contract §2.7.3, §2.9.6)."""
 CREATE_ATTEMPTS = 3
+NOT_CREATED_AFTER_S = 60.0
+"""A request to create something whose answer was lost may still be carried out for so long."""
+LOOK_EVERY_S = 5.0
 
 
 def diagnose(failure: LiumError, address: Address, doing: str) -> Diagnostic:
@@ -83,7 +88,12 @@ async def make(
     replaces: Record | None,
     settle: Callable[[OpenEffect], Awaitable[Settlement]],
 ) -> None:
-    """Create something once: begin, POST, done. A lost answer is settled, and only *not done* is tried again."""
+    """Create something once: begin, POST, done. A lost answer is settled, and only *not done* is tried again.
+
+    `settle` ends what it finds with `record_made`, so that what is replaced stays ours.
+    """
+    if replaces is not None and replaces.id is not None:
+        data = {**data, "replaces": replaces.id}
 
     async def send(effect: OpenEffect) -> Settlement:
         try:
@@ -93,7 +103,7 @@ async def make(
                 run.ledger.failed(effect, str(failure))
                 raise ActionFailed(diagnose(failure, address, "create")) from failure
             return await settle(effect)
-        run.ledger.done(effect, record, *deposed(replaces))
+        record_made(effect, record, run)
         return Settlement(Outcome.DONE, "created")
 
     for _ in range(CREATE_ATTEMPTS):
@@ -107,9 +117,25 @@ async def make(
     )
 
 
-def deposed(record: Record | None) -> tuple[Record, ...]:
-    """The old record beside its replacement: still ours, deleted later in this run or by the next one."""
-    return () if record is None else (replace(record, deposed=True),)
+def record_made(effect: OpenEffect, record: Record, run: Run) -> None:
+    """What an effect of `make` created is known, and what it replaces stays beside it: still ours, deleted later in
+    this run or by the next one."""
+    old = run.ledger.record(record.address)
+    if old is None or old.id == record.id or old.id != effect.data.get("replaces"):
+        run.ledger.done(effect, record)
+    else:
+        run.ledger.done(effect, record, replace(old, deposed=True))
+
+
+async def look_for(
+    effect: OpenEffect, look: Callable[[], Awaitable[list[T]]], now: Callable[[], datetime], run: Run
+) -> list[T]:
+    """What a lost request may have created, by looking until it shows; empty when it was not carried out in time."""
+    # In this run it left just now, however long it had to wait for a limit after its begin.
+    until = (now() if effect.run == run.id else effect.at) + timedelta(seconds=NOT_CREATED_AFTER_S)
+    while not (seen := await look()) and now() < until:
+        await pause(run, LOOK_EVERY_S)
+    return seen
 
 
 async def delete(
@@ -118,11 +144,12 @@ async def delete(
     *,
     send_delete: Callable[[], Awaitable[Deletion]],
     still_there: Callable[[], Awaitable[bool]],
-    forget: Callable[[], None] | None = None,
+    foreign_user: Callable[[], Awaitable[str | None]] | None = None,
 ) -> None:
     """Delete something that goes at once when nothing refers to it, waiting out refusals until the deadline.
 
-    What refuses to go stays in state as `deleting`.
+    What refuses to go stays in state as `deleting`. `foreign_user` names who uses it and is not ours to end: no wait
+    helps then.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + run.wait_timeout_s
@@ -147,9 +174,11 @@ async def delete(
 
     while True:
         if await run.effect(record.address, "delete", {"id": record.id, "key": record.key}, send):
-            if forget is not None:
-                forget()
             return
+        user = await foreign_user() if foreign_user is not None else None
+        if user is not None:
+            run.ledger.put(replace(record, status="deleting"))
+            raise ActionFailed(_used_by(user, record))
         if loop.time() + RETRY_S > deadline:
             run.ledger.put(replace(record, status="deleting"))
             why = str(last) if last is not None else "it is still listed"
@@ -165,10 +194,37 @@ async def delete(
         await pause(run, RETRY_S)
 
 
+def _used_by(user: str, record: Record) -> Diagnostic:
+    return error(
+        "in-use",
+        f"delete: {user} uses it, and this state does not own that",
+        address=str(record.address),
+        hint=f"it stays in state; destroy again once that is gone, or give it up: lium-plan state rm '{record.key}'",
+    )
+
+
+async def foreign_pod(client: LiumClient, run: Run, uses: Callable[[Pod], bool]) -> str | None:
+    """A pod that uses something, is not on its way out, and is in no record: `pod NAME (ID)`; None also when nobody
+    can tell now."""
+    try:
+        pods = await client.pods(hosts=False)
+    except LiumError:
+        return None
+    ours = {record.id for record in run.ledger.records().values()}
+    found = (pod for pod in pods if uses(pod) and pod.id not in ours and pod.status != "DELETING")
+    return next((f"pod {pod.name} ({pod.id})" for pod in found), None)
+
+
 def begun_inputs(effect: OpenEffect) -> dict[str, Json]:
     """The redacted inputs that a begin carries, for the record of what is found later."""
     inputs = effect.data.get("inputs")
     return dict(inputs) if isinstance(inputs, Mapping) else {}
+
+
+def begun_depends_on(effect: OpenEffect) -> tuple[Address, ...]:
+    """What a begin's resource needs, for the same record."""
+    written = effect.data.get("depends_on")
+    return tuple(parse(str(item)) for item in written) if isinstance(written, list | tuple) else ()
 
 
 async def pause(run: Run, seconds: float) -> None:

@@ -233,6 +233,23 @@ Environment = Annotated[
         }
     ),
 ]
+_SHELL_NAME = r"(?!(?:IFS|OPTIND|PPID|UID|EUID|SHELLOPTS|BASHOPTS|BASH_VERSINFO|PWD|OLDPWD|_)$|__lp_)" + _ENV_NAME
+ShellEnvironment = Annotated[
+    dict[
+        Annotated[
+            str, *shaped(_SHELL_NAME, "a name of letters, digits and _ that is not the shell's own, as PWD and UID are")
+        ],
+        TextField,
+    ],
+    _schema(
+        {
+            "type": "object",
+            "propertyNames": {"pattern": f"^{_SHELL_NAME}$"},
+            "additionalProperties": {"type": _SCALAR},
+        }
+    ),
+]
+"""What a shell sets for commands, rather than the server for a container."""
 
 
 @dataclass(frozen=True, slots=True)

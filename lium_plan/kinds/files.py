@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lium_plan.diagnostics import error
 from lium_plan.expressions import Text
 from lium_plan.kinds.protocol import Comparison, Json, LoadedFile, Scope
 from lium_plan.kinds.redaction import redact
@@ -37,24 +38,29 @@ def expand_files(blocks: Iterable[FileBlock], scope: Scope, *path: str) -> tuple
     files: list[FileSpec] = []
     for index, block in enumerate(blocks):
         position = scope.position(*path, index, "source")
+        # Paths are relative to root's home, and SFTP knows no `~`.
+        target = block.target.removeprefix("~/") or "."
         inside = scope.load_directory(block.source, at=position)
         if inside is not None:
-            files.extend(_directory(block, inside, scope, position))
+            files.extend(_directory(block, target, inside, scope, position))
             continue
         loaded = scope.load_file(block.source, at=position)
-        if loaded is not None:
-            files.append(_file(block, loaded, block.target, int(block.mode, 8), scope, position))
+        if target.rsplit("/", 1)[-1] in ("", ".", "..", "~"):
+            why = f"target: {block.target}: name the file on the pod, not the directory that it goes into"
+            scope.report(error("bad-target", why, position=scope.position(*path, index, "target")))
+        elif loaded is not None:
+            files.append(_file(block, loaded, target, int(block.mode, 8), scope, position))
     return tuple(files)
 
 
 def _directory(
-    block: FileBlock, inside: Iterable[tuple[str, LoadedFile]], scope: Scope, position: Position | None
+    block: FileBlock, target: str, inside: Iterable[tuple[str, LoadedFile]], scope: Scope, position: Position | None
 ) -> Iterator[FileSpec]:
     """`target` is the directory. Without a mode of their own programs stay programs: one mode would fit few trees."""
     written = int(block.mode, 8) if "mode" in block.model_fields_set else None
     for name, loaded in inside:
         mode = _own_mode(loaded.path) if written is None else written
-        yield _file(block, loaded, f"{block.target.rstrip('/')}/{name}", mode, scope, position)
+        yield _file(block, loaded, f"{target.rstrip('/')}/{name}", mode, scope, position)
 
 
 def _file(

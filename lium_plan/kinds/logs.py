@@ -6,8 +6,10 @@ several connections, and by several runs, lies a place mark: how far the log on 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -46,19 +48,20 @@ class LogFile:
         self._mask = Mask(secrets)
         self._tail = b""
         self._mark = None if source is None else _PlaceMark(path, source)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         place = self._mark.load() if self._mark is not None else None
         self.offset = 0 if place is None else place[0]
         if place is not None:
             os.truncate(path, place[1])
-            self._tail = _last_bytes(path, self.TAIL_BYTES)
+            self._tail = last_bytes(path, self.TAIL_BYTES)
         elif not going_on:
             with suppress(FileNotFoundError):
                 os.replace(path, path.with_name(path.name + ".1"))
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        descriptor = _open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._file = os.fdopen(descriptor, "ab", buffering=0)
         self._size = os.fstat(descriptor).st_size
-        self._mid_line = self._size > 0 and not _last_bytes(path, 1).endswith(b"\n")
+        self._mid_line = self._size > 0 and not last_bytes(path, 1).endswith(b"\n")
         if place is None:
             self._line(f"{at:%Y-%m-%dT%H:%M:%SZ} {title}")
 
@@ -123,17 +126,18 @@ class _PlaceMark:
     def load(self) -> tuple[int, int] | None:
         """(bytes of the pod's log, bytes of ours that hold them); None when the log is another attempt's."""
         try:
-            mark = json.loads(self._path.read_text())
+            with os.fdopen(_open_file(self._path, os.O_RDONLY)) as file:
+                mark = json.load(file)
             source, there, here = mark["source"], int(mark["pod_bytes"]), int(mark["log_bytes"])
-            if source == self._source and self._log.stat().st_size >= here:
+            if source == self._source and there >= 0 and 0 <= here <= self._log.stat().st_size:
                 return there, here
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             pass  # no mark, or none that can be used: the log is read from its beginning
         return None
 
     def save(self, there: int, here: int) -> None:
         if self._descriptor is None:
-            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+            self._descriptor = _open_file(self._path, os.O_WRONLY | os.O_CREAT)
         text = json.dumps({"source": self._source, "pod_bytes": there, "log_bytes": here})
         # One write of a fixed length: what a killed process leaves behind is whole.
         os.pwrite(self._descriptor, f"{text:<250}\n".encode(), 0)
@@ -144,7 +148,16 @@ class _PlaceMark:
             self._descriptor = None
 
 
-def _last_bytes(path: Path, count: int) -> bytes:
+def _open_file(path: Path, flags: int) -> int:
+    """A descriptor of a file that is 0600 when this makes it. A pipe's other end is not waited for: `OSError`."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a file", str(path))
+    return descriptor
+
+
+def last_bytes(path: Path, count: int = LogFile.TAIL_BYTES) -> bytes:
     with path.open("rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - count))
         return file.read()

@@ -21,7 +21,7 @@ from lium_plan.diagnostics import Diagnostic, Position
 from lium_plan.expressions import Reference, Text
 
 if TYPE_CHECKING:
-    from lium_plan.kinds.pod.offers import Offer, Requirement
+    from lium_plan.kinds.pod.offers import Feed, Offer, Requirement
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 """A JSON value. Secrets stand in it as `{"$sensitive": <keyed hash>}`, values not known yet as
@@ -229,6 +229,10 @@ class Kind(Protocol):
         """What a create needs from the market; None for kinds that rent nothing."""
         ...
 
+    def takes_s(self, spec: Any) -> float:
+        """About how many seconds making or running it takes: for who goes first where not everybody can, no more."""
+        ...
+
     def price_per_hour_usd(self, record: Record) -> Decimal:
         """What this record costs while it exists."""
         ...
@@ -332,16 +336,27 @@ class Market(Protocol):
         """The planned offer if it still stands, else the best one now, read at most 60 s ago.
 
         Its ceiling is reserved against every limit until `rented` or `release`. `refused` are node ids that said
-        no. Raises `ActionFailed` saying which constraint excludes how many, or which limit is in the way.
+        no. Raises `ActionFailed` saying which constraint excludes how many, which limit is in the way, or why the
+        market can't be read.
         """
         ...
 
     async def still_allowed(self, claim: Claim) -> bool:
-        """Whether a price read at most 60 s ago still lets this rent be sent (again); not when it is off the market."""
+        """Whether a price read at most 60 s ago still lets this rent be sent (again).
+
+        Not when it is off the market, nor when that can't be read.
+        """
         ...
 
     def allows_now(self, claim: Claim) -> bool:
-        """As `still_allowed`, by what is known already; False also when that is older than 60 s."""
+        """As `still_allowed`, by what is known already; False also when that is older than 60 s, or being renewed."""
+        ...
+
+    async def reading(self) -> Feed:
+        """The market as the rents of this run see it, read at most 60 s ago: nobody decides by a newer one.
+
+        Raises `ActionFailed` when it can't be read.
+        """
         ...
 
     def rented(self, address: Address, price_per_hour_usd: Decimal) -> None:
@@ -433,6 +448,8 @@ class Step:
     offer: Offer | None = None
     """The offer that the plan chose, for a kind that rents."""
     ceiling_per_hour_usd: Decimal | None = None
+    urgency: float = 0.0
+    """Seconds of work that can't begin before this step has ended, about. Who has more goes first through a limit."""
 
     def wanted(self) -> Resource:
         """The resource of a step that makes or changes something."""

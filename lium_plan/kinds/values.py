@@ -21,6 +21,8 @@ from lium_plan.expressions import Text
 
 MAX_NODES = 100_000
 MAX_INT = 10**15
+MAX_DIGITS = 18
+"""Of a plain number, before and after the point; what has more is a text."""
 
 
 class Fault(ValueError):
@@ -167,6 +169,8 @@ def printable(text: str) -> str:
 def scalar_text(value: object) -> str | None:
     """The text of a scalar exactly as written; None for what is no scalar (null, lists, maps)."""
     if isinstance(value, str):
+        if "\0" in value:
+            raise Fault(f"'{printable(value)}': a NUL byte can't be part of a name, a path, a command or a variable")
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -239,8 +243,13 @@ def read_decimal(value: object) -> Decimal:
 def _number_hint(value: object) -> str:
     if not isinstance(value, str):
         return ""
-    if re.fullmatch(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", value):
-        return ": write it without quotes"
+    written = re.fullmatch(r"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?", value)
+    if written is not None:
+        sign, whole, fraction = written.groups()
+        # Unquoted, too, these are texts and no numbers (`manifest.source`).
+        if len(whole) > MAX_DIGITS or len(fraction or "") > MAX_DIGITS:
+            return f": a number has at most {MAX_DIGITS} digits before and {MAX_DIGITS} after the point"
+        return ": zero is written 0" if sign and whole == "0" and fraction is None else ": write it without quotes"
     if re.fullmatch(r"[-+]?[0-9][0-9_]*", value):
         plain = value.replace("_", "").lstrip("+0") or "0"
         return f": a number is written without leading zeros, signs or underscores: {plain}"

@@ -10,10 +10,11 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from typing import Any
 
 from lium_plan.lium.envelope import read_date, read_envelope
 from lium_plan.lium.errors import (
@@ -26,9 +27,12 @@ from lium_plan.lium.errors import (
 )
 from lium_plan.lium.fields import json_type
 from lium_plan.lium.limits import Limits, Priority, Turn
+from lium_plan.lium.rows import RowMemory
 from lium_plan.lium.transport import Answer, Cut, Outgoing, Transport
 
 ATTEMPTS = 3
+SHORTEST_SECRET = 4
+"""Shorter ones are struck out of the answers to their own call only: they would star every other word of the rest."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -50,6 +54,8 @@ class Call:
     family: str
     repeat: Repeat
     priority: Priority
+    urgency: float = 0.0
+    """Seconds of work that wait for it, about: who goes first through a limit among those of one priority."""
     attempts: int = ATTEMPTS
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Struck out of whatever the server says."""
@@ -109,11 +115,15 @@ class Caller:
         self.clock = clock
         self.transport = transport
         self._random = random
-        self._secrets = secrets
+        self._secrets = set(secrets)
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Strike these out of whatever the server says from now on, to whichever call."""
+        self._secrets.update(secret for secret in secrets if len(secret) >= SHORTEST_SECRET)
 
     async def answer(self, call: Call) -> Answer:
         """The 2xx answer to a call; LiumError otherwise."""
-        turn = self.limits.turn(call.family, call.priority)
+        turn = self.limits.turn(call.family, call.priority, call.urgency)
         started_at = asyncio.get_running_loop().time()
         attempt = 0
         while True:
@@ -132,17 +142,18 @@ class Caller:
         answer = await self.answer(call)
         return parsed_body(call, answer)
 
-    async def rows(self, call: Call) -> Iterator[object]:
+    async def rows(self, call: Call, memory: RowMemory[Any] | None = None) -> Iterator[Any]:
         """The rows of a list answer, each parsed when it is asked for: a big list is never held whole.
 
-        Anything but a list is an error, never an empty list; it may be found out half-way.
+        With a `memory` they are its rows instead of parsed values, and what it knows is not parsed again. Anything but
+        a list is an error, never an empty list; it may be found out half-way.
         """
         answer = await self.answer(call)
         if answer.cut is not None:
             raise malformed(call, f"it is incomplete, {answer.cut.value}", status=answer.status)
         body, status = answer.body, answer.status
         del answer
-        return parsed_rows(call, body, status)
+        return parsed_rows(call, body, status, memory)
 
     async def _attempt(self, call: Call, turn: Turn) -> Answer | LiumError:
         await self.limits.enter(turn)
@@ -202,8 +213,10 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 
 
-def parsed_rows(call: Call, body: bytes, status: int) -> Iterator[object]:
+def parsed_rows(call: Call, body: bytes, status: int, memory: RowMemory[Any] | None = None) -> Iterator[Any]:
     """The elements of a JSON array one by one. Raises MalformedAnswerError for anything else."""
+    if memory is not None:
+        memory.begin()
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -217,10 +230,11 @@ def parsed_rows(call: Call, body: bytes, status: int) -> Iterator[object]:
         index += 1
     else:
         while True:
-            try:
-                value, index = _DECODER.raw_decode(text, index)
-            except (ValueError, RecursionError):
-                raise malformed(call, "it is not JSON", status=status) from None
+            found = None if memory is None else memory.find(text, index)
+            if found is not None:
+                value, index = found
+            else:
+                value, index = _element(call, text, index, status, memory)
             yield value
             index = _after_space(text, index)
             mark, index = text[index : index + 1], index + 1
@@ -231,6 +245,17 @@ def parsed_rows(call: Call, body: bytes, status: int) -> Iterator[object]:
             index = _after_space(text, index)
     if _after_space(text, index) != len(text):
         raise malformed(call, "it is not JSON", status=status)
+    if memory is not None:
+        memory.end()
+
+
+def _element(call: Call, text: str, index: int, status: int, memory: RowMemory[Any] | None) -> tuple[Any, int]:
+    """The value at `index`, or the memory's row of it, and where it ends."""
+    try:
+        value, end = _DECODER.raw_decode(text, index)
+    except (ValueError, RecursionError):
+        raise malformed(call, "it is not JSON", status=status) from None
+    return (value if memory is None else memory.keep(text, index, end, value)), end
 
 
 def _after_space(text: str, index: int) -> int:

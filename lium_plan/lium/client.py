@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import os
 import random as random_module
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -32,7 +33,7 @@ from lium_plan.lium.calls import (
 )
 from lium_plan.lium.envelope import is_replayed
 from lium_plan.lium.errors import MalformedAnswerError, NotFoundError
-from lium_plan.lium.fields import as_mapping, as_text, as_time, json_type
+from lium_plan.lium.fields import as_mapping, as_time, as_uuid, json_type
 from lium_plan.lium.limits import Limits, Priority
 from lium_plan.lium.models import (
     Account,
@@ -50,6 +51,7 @@ from lium_plan.lium.models import (
     Volume,
 )
 from lium_plan.lium.requests import environment_values, item, parameter, read, segment, write
+from lium_plan.lium.rows import RowMemory
 from lium_plan.lium.transport import AsyncTransport, Transport
 from lium_plan.lium.windows import Family
 
@@ -99,6 +101,7 @@ class LiumClient:
             random=random,
             secrets=(api_key,) if api_key else (),
         )
+        self._pods_seen = {True: RowMemory(Pod.from_row), False: RowMemory(partial(Pod.from_row, hosts=False))}
 
     def __repr__(self) -> str:
         return f"<LiumClient of {self._transport.base_url}>"
@@ -123,6 +126,10 @@ class LiumClient:
     def server_time_known(self) -> bool:
         """Whether any answer has told the server's time yet."""
         return self._caller.clock.known
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """What the server knows and may repeat in any of its answers is not to be seen in an error."""
+        self._caller.hide(secrets)
 
     # What exists and who we are
 
@@ -153,7 +160,13 @@ class LiumClient:
     # Pods
 
     async def rent(
-        self, node_id: str, body: bytes, key: str, *, before_send: Callable[[], None] | None = None
+        self,
+        node_id: str,
+        body: bytes,
+        key: str,
+        *,
+        urgency: float = 0.0,
+        before_send: Callable[[], None] | None = None,
     ) -> RentAnswer:
         """Rent (contract §2.4). Sent once and never repeated here; the body leaves byte for byte as given.
 
@@ -169,6 +182,7 @@ class LiumClient:
             headers={"Idempotency-Key": key},
             repeat=Repeat.NEVER,
             priority=Priority.START,
+            urgency=urgency,
             before_send=before_send,
         )
         answer = await self._caller.answer(call)
@@ -176,15 +190,15 @@ class LiumClient:
             row = as_mapping(parsed_body(call, answer))
         except MalformedAnswerError:
             row = {}
-        pod_id = None if row.get("success") is False else as_text(row.get("pod_id")) or as_text(row.get("id"))
-        return RentAnswer(pod_id=pod_id, replayed=is_replayed(answer.headers))
+        named = None if row.get("success") is False else as_uuid(row.get("pod_id")) or as_uuid(row.get("id"))
+        return RentAnswer(pod_id=named, replayed=is_replayed(answer.headers))
 
     async def pods(self, *, attempts: int = ATTEMPTS, hosts: bool = True) -> tuple[Pod, ...]:
         """Every pod the key may see (contract §2.7.1). A failed list is an error, never an empty one.
 
         Without `hosts` the rows of hosts (but for their addresses) and templates are left out.
         """
-        return await self._many(read("pods", attempts=attempts), lambda row: Pod.from_row(row, hosts=hosts))
+        return await self._many_again(read("pods", attempts=attempts), self._pods_seen[hosts])
 
     async def pod(self, pod_id: str) -> Pod:
         """One pod. NotFoundError once it is deleted, and at times while the list still shows it (contract §2.7.2)."""
@@ -261,9 +275,10 @@ class LiumClient:
         """Every template the account can see, the platform's too (contract §2.9.1)."""
         return await self._many(read("templates"), Template.from_row)
 
-    async def create_template(self, body: Mapping[str, object]) -> Template:
-        """Create a template from the fields of contract §2.9.3. Waits for the account's limit."""
-        call = write("POST", "templates", family=Family.TEMPLATE_CREATE, json=body, secrets=environment_values(body))
+    async def create_template(self, body: Mapping[str, object], *, urgency: float = 0.0) -> Template:
+        """Create a template from the fields of contract §2.9.3. Waits for the account's limit, the urgent ones less."""
+        secrets = environment_values(body)
+        call = write("POST", "templates", family=Family.TEMPLATE_CREATE, json=body, urgency=urgency, secrets=secrets)
         return await self._one(call, Template.from_row)
 
     async def delete_template(self, template_id: str) -> Deletion:
@@ -295,19 +310,29 @@ class LiumClient:
 
     async def credentials(self) -> tuple[Credential, ...]:
         """The account's registry logins, passwords included (contract §2.11)."""
-        return await self._many(read("docker-credentials/"), Credential.from_row)
+        listed = await self._many(read("docker-credentials/"), Credential.from_row)
+        for credential in listed:
+            self._hide_login(credential.username, credential.password)
+        return listed
 
     async def create_credential(self, username: str, password: str) -> Credential:
         """Create a registry login. Not idempotent, and it has no name: after a lost answer compare the ids."""
         body = {"docker_username": username, "docker_password": password}
+        self._hide_login(username, password)
         call = write("POST", "docker-credentials/", json=body, secrets=(password,))
         return await self._one(call, Credential.from_row)
 
     async def update_credential(self, credential_id: str, *, username: str, password: str) -> None:
         """Replace a login's user name and password in place."""
         body = {"docker_username": username, "docker_password": password}
+        self._hide_login(username, password)
         call = item("PUT", "docker-credentials", credential_id, json=body, secrets=(password,))
         await self._caller.answer(call)
+
+    def _hide_login(self, username: str, password: str) -> None:
+        """A refusal of a template may quote the login it pulls with, as registries are sent it: `user:password`."""
+        if password:
+            self.hide((password, f"{username}:{password}"))
 
     async def delete_credential(self, credential_id: str) -> Deletion:
         """Delete a login; a template that refers to it goes first."""
@@ -333,6 +358,14 @@ class LiumClient:
         body = await self._caller.json(call)
         try:
             return row(body)
+        except RowError as error:
+            why = str(error)
+        raise malformed(call, why)
+
+    async def _many_again(self, call: Call, memory: RowMemory[_Row]) -> tuple[_Row, ...]:
+        rows = await self._caller.rows(call, memory)
+        try:
+            return tuple(rows)
         except RowError as error:
             why = str(error)
         raise malformed(call, why)

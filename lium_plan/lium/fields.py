@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
 
 _MAX_DIGITS = 40
+_UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 MOST = 10**18
 """Whole numbers below it need no second look."""
 _NOTHING: Mapping[str, object] = MappingProxyType({})
@@ -50,6 +52,12 @@ def as_text(value: object) -> str | None:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
     return None
+
+
+def as_uuid(value: object) -> str | None:
+    """An id that can be one of the server's; None for every other text."""
+    text = as_text(value)
+    return text if text is not None and _UUID.fullmatch(text) else None
 
 
 def as_strings(value: object) -> tuple[str, ...]:

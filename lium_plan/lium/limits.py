@@ -2,8 +2,8 @@
 
 Owns, per client: one gate for each family of requests (the windows known beforehand, and what 429s taught), the
 bound on requests in flight, and the order of those who wait: whatever frees or finishes something goes before what
-starts something, first come first served among equals. Refuses to send or to judge answers; time is the event
-loop's, so a wait can be cancelled at once and runs in virtual time.
+starts something, what more work waits for before what less does, first come first served among equals. Refuses to send
+or to judge answers; time is the event loop's, so a wait can be cancelled at once and runs in virtual time.
 
 A request occupies its windows from the moment it leaves until its answer, and is dated by the answer: the server
 counted it somewhere in between, so this is never too early.
@@ -63,6 +63,8 @@ class Turn:
     """A place in a family's queue, kept over repeats of one request."""
 
     priority: int
+    patience: float
+    """Minus the urgency: what most waits for goes first."""
     number: int
     family: str = field(compare=False)
     entered_at: float = field(compare=False, default=0.0)
@@ -91,8 +93,7 @@ class _Gate:
 
     def next_s(self, now: float) -> float:
         """When one more may enter as far as is known now."""
-        taken = [*self.stamps, *[now] * self._in_flight]
-        moment = max(earliest_s(self.windows, taken, now), self.blocked_until)
+        moment = max(earliest_s(self.windows, self._taken(now), now), self.blocked_until)
         if self._pace_s and self._last_entry is not None:
             moment = max(moment, self._last_entry + self._pace_s)
         return moment
@@ -100,8 +101,13 @@ class _Gate:
     def expected_wait_s(self, now: float) -> float:
         """How long a newcomer waits behind those in the queue, as far as is known now."""
         start, ahead = self.next_s(now), len(self._queue)
-        taken = [*self.stamps, *[now] * self._in_flight]
-        return schedule_s(self.windows, ahead + 1, stamps=taken, now=start)[-1] - now
+        if not self.windows:
+            return start - now
+        return schedule_s(self.windows, ahead + 1, stamps=self._taken(now), now=start)[-1] - now
+
+    def _taken(self, now: float) -> list[float]:
+        """When the windows were occupied, those in flight until now; nobody asks where there are no windows."""
+        return [*self.stamps, *[now] * self._in_flight] if self.windows else []
 
     async def enter(self, turn: Turn) -> None:
         loop = asyncio.get_running_loop()
@@ -201,10 +207,10 @@ class Limits:
         self._together = False
         self._rents: deque[float] = deque(maxlen=256)
 
-    def turn(self, family: str, priority: Priority) -> Turn:
-        """A place in the queue of `family`, behind everyone of the same priority who has one already."""
+    def turn(self, family: str, priority: Priority, urgency: float = 0.0) -> Turn:
+        """A place in the queue of `family`, behind everyone as urgent of the same priority who has one already."""
         self._numbers += 1
-        return Turn(int(priority), self._numbers, family)
+        return Turn(int(priority), -urgency, self._numbers, family)
 
     async def enter(self, turn: Turn) -> None:
         """Return when the request may be sent. Follow with `leave`, also after a cancellation or an error."""

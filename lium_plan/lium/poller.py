@@ -8,7 +8,7 @@ Refuses deadlines (each waiter has its own) and to judge pods. It lists only whi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType, TracebackType
@@ -22,7 +22,9 @@ LONGEST_BACK_OFF_S = 60.0
 HOPELESS_AFTER = 3
 """So many refusals in a row for want of permission end the waits: no later list will differ."""
 _STEPS_S = ((40.0, 1.0), (90.0, 2.0))
-_SLOW_S = 10.0
+_SLOWER = 25.0
+"""Later on one list in so much of the time waited: whoever has waited for long is told at most 4 % too late."""
+_SLOWEST_S = 10.0
 
 
 class PodLister(Protocol):
@@ -47,8 +49,9 @@ class Listing:
 
 
 def adaptive_interval_s(waiting_s: float) -> float:
-    """Seconds between lists for a waiter that has waited so long (contract §4.3)."""
-    return next((step for until, step in _STEPS_S if waiting_s < until), _SLOW_S)
+    """Seconds between lists for a waiter that has waited so long (contract §4.3, with a smooth end). Never falls."""
+    later = min(waiting_s / _SLOWER, _SLOWEST_S)
+    return next((step for until, step in _STEPS_S if waiting_s < until), later)
 
 
 class PodPoller:
@@ -62,6 +65,9 @@ class PodPoller:
         self._fixed_s = None if interval_s is None else max(interval_s, LEAST_INTERVAL_S)
         # A dict for its order: who waits longer is woken first, and one seed gives one history.
         self._waiters: dict[_Waiter, None] = {}
+        # Since when the youngest waits, and from which moment on a list is of use to anybody. Kept as they come, for
+        # there may be thousands; who leaves can only have made the next list too early, and then it is looked at anew.
+        self._youngest, self._useful_from = float("-inf"), float("inf")
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._requests = 0
@@ -90,8 +96,16 @@ class PodPoller:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def next_listing(self, after: float | None = None, *, since: float | None = None) -> Listing:
-        """The first good listing requested after `after` (loop time; None: now).
+    async def next_listing(
+        self,
+        after: float | None = None,
+        *,
+        since: float | None = None,
+        news: Callable[[Listing], bool] = lambda _: True,
+    ) -> Listing:
+        """The first good listing requested after `after` (loop time; None: now) for which `news` is true.
+
+        Where thousands wait, `news` is what keeps all but a few of them asleep. It must not raise.
 
         One that is there already is returned at once. `since` is when the thing waited for began: the longer ago, the
         slower the lists come; None: `after`. Raises AuthError or PermissionError_ when the server refuses lists for
@@ -99,12 +113,12 @@ class PodPoller:
         """
         now = asyncio.get_running_loop().time()
         moment = now if after is None else after
-        if self.latest is not None and self.latest.requested_at > moment:
+        if self.latest is not None and self.latest.requested_at > moment and news(self.latest):
             return self.latest
         # A list that is under way counts when it was requested later than `after`; at the very same moment of the
         # clock nobody knows which came first.
         number = self._requests - 1 if self._listed_at > moment else self._requests
-        return await self._wait(number, after=moment, since=min(now, moment if since is None else since))
+        return await self._wait(number, after=moment, since=min(now, moment if since is None else since), news=news)
 
     def subscribe(self, *, since: float | None = None) -> Subscription:
         """Listings requested from now on, as an async iterator; a slow reader skips to the newest."""
@@ -116,17 +130,33 @@ class PodPoller:
             return self.latest
         return await self._wait(number, after=float("-inf"), since=since)
 
-    async def _wait(self, number: int, *, after: float, since: float) -> Listing:
+    async def _wait(
+        self, number: int, *, after: float, since: float, news: Callable[[Listing], bool] = lambda _: True
+    ) -> Listing:
         if self._closed:
             raise RuntimeError("the poller is closed")
-        waiter = _Waiter(number, after, since, asyncio.get_running_loop().create_future())
+        waiter = _Waiter(number, after, since, news, asyncio.get_running_loop().create_future())
         self._waiters[waiter] = None
-        self._wake()
+        if self._count_in(waiter):
+            self._wake()
         try:
             return await waiter.future
         finally:
             self._waiters.pop(waiter, None)
-            self._changed.set()
+            if not self._waiters:
+                self._changed.set()
+
+    def _count_in(self, waiter: _Waiter) -> bool:
+        """Whether the next list may be due earlier because of this one."""
+        sooner = waiter.since > self._youngest or waiter.after < self._useful_from
+        self._youngest = max(self._youngest, waiter.since)
+        self._useful_from = min(self._useful_from, waiter.after)
+        return sooner or self._task is None or self._task.done()
+
+    def _count_all(self) -> None:
+        self._youngest, self._useful_from = float("-inf"), float("inf")
+        for waiter in self._waiters:
+            self._count_in(waiter)
 
     def _wake(self) -> None:
         if self._task is None or self._task.done():
@@ -151,44 +181,58 @@ class PodPoller:
                     async with asyncio.timeout_at(due):
                         await self._changed.wait()
                 except TimeoutError:
-                    pass
+                    self._count_all()
                 continue
             await self._list()
+            self._count_all()
 
     def _due(self) -> float:
         """When the next list is to be requested: as often as the youngest waiter needs, no more than once a second."""
         now = asyncio.get_running_loop().time()
-        wanted = self._fixed_s or min(adaptive_interval_s(now - waiter.since) for waiter in self._waiters)
+        wanted = self._fixed_s or adaptive_interval_s(now - self._youngest)
         if self.failures:
             backed_off = min(wanted * 2.0 ** min(self.failures, 10), LONGEST_BACK_OFF_S)
             wanted = max(backed_off, self._retry_after_s)
         due = self._listed_at + max(wanted, LEAST_INTERVAL_S)
         # Somebody who waits for a moment to come has no use for a list before it.
-        return max(due, min(waiter.after for waiter in self._waiters))
+        return max(due, self._useful_from)
+
+    async def list_now(self) -> Listing:
+        """A list at once, with the client's own few attempts, that everybody who waits sees too. Raises `LiumError`."""
+        number, requested_at = self._next()
+        return self._publish(number, requested_at, await self._client.pods())
 
     async def _list(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._requests += 1
-        number, requested_at = self._requests, loop.time()
-        self._listed_at = requested_at
+        number, requested_at = self._next()
         try:
             pods = await self._client.pods(attempts=1)
         except LiumError as error:
             self._failed(error)
             return
+        self._publish(number, requested_at, pods)
+
+    def _next(self) -> tuple[int, float]:
+        """Number and time of the list that is requested now."""
+        self._requests += 1
+        self._listed_at = asyncio.get_running_loop().time()
+        return self._requests, self._listed_at
+
+    def _publish(self, number: int, requested_at: float, pods: tuple[Pod, ...]) -> Listing:
         self.failures, self._retry_after_s = 0, 0.0
         listing = Listing(
             number=number,
             pods=MappingProxyType({pod.id: pod for pod in pods}),
             requested_at=requested_at,
-            at=loop.time(),
+            at=asyncio.get_running_loop().time(),
             server_time=self._client.server_time(),
         )
-        self.latest = listing
+        if self.latest is None or number > self.latest.number:
+            self.latest = listing
         for waiter in tuple(self._waiters):
             if waiter.may_see(listing) and not waiter.future.done():
                 waiter.future.set_result(listing)
                 self._waiters.pop(waiter, None)
+        return listing
 
     def _failed(self, error: LiumError) -> None:
         self.failures += 1
@@ -211,10 +255,11 @@ class _Waiter:
     """Lists up to this one are too old."""
     after: float
     since: float
+    news: Callable[[Listing], bool]
     future: asyncio.Future[Listing]
 
     def may_see(self, listing: Listing) -> bool:
-        return listing.number > self.number and listing.requested_at >= self.after
+        return listing.number > self.number and listing.requested_at >= self.after and self.news(listing)
 
 
 class Subscription:

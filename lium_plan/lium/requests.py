@@ -40,6 +40,7 @@ def write(
     headers: Mapping[str, str] | None = None,
     repeat: Repeat = Repeat.AFTER_429,
     priority: Priority = Priority.START,
+    urgency: float = 0.0,
     secrets: tuple[str, ...] = (),
     before_send: Callable[[], None] | None = None,
 ) -> Call:
@@ -48,7 +49,7 @@ def write(
     kind = {} if body is None else {"Content-Type": "application/json"}
     outgoing = Outgoing(method, path, headers={**kind, **(headers or {})}, content=body)
     family = family or f"{method} /{path}"
-    return Call(outgoing, family, repeat, priority, secrets=secrets, before_send=before_send)
+    return Call(outgoing, family, repeat, priority, urgency, secrets=secrets, before_send=before_send)
 
 
 def item(

@@ -204,8 +204,9 @@ class Transport:
         raise self._redirected(request, answer, f"goes on after {MAX_HOPS} hops")
 
     def _next_url(self, request: Outgoing, answer: Answer, url: str) -> str:
-        target = urljoin(url, answer.headers.get("location", ""))
+        target = url
         try:
+            target = urljoin(url, answer.headers.get("location", ""))
             parts = urlsplit(target)
             same = _origin(parts) == _origin(self._parts) and "location" in answer.headers
             where = f"{parts.scheme}://{parts.hostname or '?'}"

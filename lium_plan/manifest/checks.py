@@ -213,9 +213,20 @@ def _implied_templates(findings: Findings) -> set[str]:
     return {implied_name(normalise_image(image)) for image in images}
 
 
-def _check_declared(findings: Findings, path: Path, address: str) -> bool:
+def _may_be_declared(findings: Findings, address: str) -> bool:
+    """Of a fleet that is counted, which numbers live is known to the state alone; entries that are done may stay."""
+    group, _, member = address.rstrip("]").partition("[")
     if is_declared(findings, address):
         return True
-    hint = "declare it first: only what is declared can be taken over"
+    head, _, name = group.partition(".")
+    task = findings.manifest.block("tasks", name) if head == "task" else None
+    fleet = findings.manifest.block("fleets", name if task is None else task.fleet)
+    return member.isdigit() and is_declared(findings, group) and fleet is not None and fleet.nodes.names is None
+
+
+def _check_declared(findings: Findings, path: Path, address: str) -> bool:
+    if _may_be_declared(findings, address):
+        return True
+    hint = "declare it, or take the entry out"
     findings.error(path, "unknown-name", f"{address} is not declared", hint=hint)
     return False

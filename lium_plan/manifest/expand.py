@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,13 @@ MAX_FILES = 10_000
 
 
 def expand(
-    manifest: Manifest, *, stack: str | None = None, members: Mapping[str, tuple[str, ...]] | None = None
+    manifest: Manifest,
+    *,
+    stack: str | None = None,
+    members: Mapping[str, tuple[str, ...]] | None = None,
+    declared: Desired | None = None,
 ) -> Desired:
-    """What the manifest means.
+    """What the manifest means. `declared`: its `outline`, where that was made already.
 
     `members` are the members of fleets that are counted rather than named, as the planner chose them from what is
     living; without it they are "0" up to the count. Raises `Failure` (exit 1).
@@ -46,15 +50,15 @@ def expand(
     if stack is not None and stack != manifest.stack:
         raise ValueError(f"the manifest was loaded for stack {manifest.stack}, not {stack}")
     with collection_paused():
-        return _expand(manifest, members or {})
+        return _expand(manifest, members or {}, declared)
 
 
 def outline(manifest: Manifest) -> Desired:
     """Fleets, moves and imports without resources: enough to choose the members of fleets, and cheap."""
-    return _desired(manifest, {}, "", ())
+    return _desired(manifest)
 
 
-def _expand(manifest: Manifest, members: Mapping[str, tuple[str, ...]]) -> Desired:
+def _expand(manifest: Manifest, members: Mapping[str, tuple[str, ...]], declared: Desired | None) -> Desired:
     diagnostics = Diagnostics(manifest.diagnostics)
     membership = _membership(manifest, members)
     scope = ManifestScope(manifest.project, manifest.stack, manifest.root, manifest, diagnostics, membership)
@@ -65,21 +69,22 @@ def _expand(manifest: Manifest, members: Mapping[str, tuple[str, ...]]) -> Desir
                 for resource in expand_block(name, block, scope):
                     _add(resources, resource, diagnostics)
     diagnostics.raise_errors()
-    return _desired(manifest, resources, _digest(manifest, scope.files.values()), tuple(diagnostics))
+    return replace(
+        declared or _desired(manifest),
+        resources=resources,
+        digest=_digest(manifest, scope.files.values()),
+        diagnostics=tuple(diagnostics),
+    )
 
 
-def _desired(
-    manifest: Manifest, resources: Mapping[Address, Resource], digest: str, diagnostics: tuple[Diagnostic, ...]
-) -> Desired:
+def _desired(manifest: Manifest) -> Desired:
     return Desired(
         project=manifest.project,
         stack=manifest.stack,
-        resources=resources,
+        resources={},
         fleets={name: _fleet(manifest, name, block) for name, block in manifest.sections["fleets"].items()},
         outputs=manifest.outputs,
         policy=_policy(manifest),
-        digest=digest,
-        diagnostics=diagnostics,
         moved=tuple(Move(entry.from_, entry.to) for entry in manifest.moved),
         removed=tuple(Removal(entry.from_, entry.destroy) for entry in manifest.removed),
         imports=tuple(

@@ -25,7 +25,7 @@ from stat import S_ISREG
 import yaml
 
 from lium_plan.diagnostics import Diagnostic, Diagnostics, Position, error
-from lium_plan.kinds.values import PlainFloat, shown
+from lium_plan.kinds.values import MAX_DIGITS, PlainFloat, shown
 from lium_plan.manifest.document import Document, Map, Place, Seq, place_of
 
 MAX_BYTES = 16 * 2**20
@@ -37,8 +37,9 @@ SHORT = 40
 """Characters up to which equal texts are kept once."""
 
 
-_INTEGER = re.compile(r"-?[1-9][0-9]{0,17}|0")
-_FLOAT = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\.[0-9]{1,18}")
+_WHOLE = f"[1-9][0-9]{{0,{MAX_DIGITS - 1}}}"
+_INTEGER = re.compile(f"-?{_WHOLE}|0")
+_FLOAT = re.compile(rf"-?(?:0|{_WHOLE})\.[0-9]{{1,{MAX_DIGITS}}}")
 _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
@@ -179,6 +180,10 @@ def _span(event: yaml.Event) -> tuple[int, int]:
     return (0, 0) if start is None or end is None else (start.index, end.index)
 
 
+_SPECIAL_KEYS = ("", "~", "null", "<<")
+"""What they are depends on whether they stand in quotes."""
+
+
 class _Composer:
     """Events to tree. What can be gone on after is added to `diagnostics`; the rest raises `_Stop`."""
 
@@ -196,6 +201,8 @@ class _Composer:
         """Nodes below and levels below, of each anchored container."""
         self.nodes = 0
         self.repeated = 0
+        self.sound_keys: set[str] = set()
+        """Keys that were looked at: a big manifest says the same ones over and over."""
 
     def stop(self, code: str, message: str, place: Place, *, hint: str | None = None) -> _Stop:
         return _Stop(self.document.error(code, message, place, hint=hint))
@@ -331,12 +338,16 @@ class _Composer:
         if event.anchor is not None:
             self.anchors[event.anchor] = key
         plain = bool(event.implicit[0])
+        if key in self.sound_keys:
+            return key, False
         if plain and key in ("", "~", "null"):
             self.report("bad-key", f"the key {shown(key)} is YAML's null", _at(event), hint="put it in quotes")
             return None, False
         if not key.isprintable() or _ZERO_WIDTH.search(key):
             self.report("bad-character", f"the key {shown(key)} has characters that can't be seen", _at(event))
             return None, False
+        if key not in _SPECIAL_KEYS:
+            self.sound_keys.add(key)
         return key, plain and key == "<<"
 
     def duplicate(self, key: str, found: Map, at: Place) -> None:

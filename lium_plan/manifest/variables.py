@@ -7,6 +7,8 @@ values of another type, and never puts a sensitive value into a message.
 from __future__ import annotations
 
 import re
+import signal
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -24,6 +26,7 @@ from lium_plan.manifest.tree import diagnose
 if TYPE_CHECKING:
     from lium_plan.manifest.blocks import VariableBlock
 
+PATTERN_CPU_S = 1.0
 ENVIRONMENT_PREFIX = "LIUM_PLAN_VAR_"
 
 
@@ -194,7 +197,7 @@ def _validate(value: Json, block: VariableBlock) -> None:
     if rules.pattern is not None:
         text = scalar_text(value)
         pattern = _compiled(rules.pattern)
-        if pattern is not None and (text is None or not pattern.fullmatch(text)):
+        if pattern is not None and (text is None or not _matches(pattern, text)):
             raise Fault(f"{shown(value)} does not match the pattern '{rules.pattern}'")
     size: float | None = None
     if isinstance(value, str | Sequence | Mapping):
@@ -213,6 +216,29 @@ def _same(value: Json, allowed: object) -> bool:
     if isinstance(value, str):
         return value == scalar_text(allowed)
     return isinstance(value, bool) == isinstance(allowed, bool) and value == allowed
+
+
+def _matches(pattern: re.Pattern[str], text: str) -> bool:
+    """Raises `Fault` when that can't be told within `PATTERN_CPU_S`: some patterns try every way to divide a text.
+
+    The clock is a signal of the process's own, which the main thread alone can have; others wait as long as it takes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return pattern.fullmatch(text) is not None
+
+    def stop(number: int, frame: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, PATTERN_CPU_S)
+    try:
+        return pattern.fullmatch(text) is not None
+    except TimeoutError:
+        message = f"whether {shown(text)} matches the pattern '{pattern.pattern}' takes too long to find out"
+        raise Fault(f"{message}: repetitions within others, such as (a+)+, can be read in too many ways") from None
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def _compiled(pattern: str) -> re.Pattern[str] | None:

@@ -1,8 +1,8 @@
-"""Looking for what the manifest's `imports` name: a list call for each kind of it, and none when all are done."""
+"""Looking for what the manifest's `imports` name, and at late pods: a list call for each kind of it, and none when
+there is nothing."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -14,14 +14,20 @@ from lium_plan.kinds.registry import KINDS
 from lium_plan.lium.client import LiumClient
 from lium_plan.planning.importing import pending_imports
 from lium_plan.planning.moving import relocate
-from lium_plan.planning.observed import Found, Observed
+from lium_plan.planning.observed import Found, Late, Observed
 from lium_plan.state.model import State
+from lium_plan.together import together
 
 NOTHING = Found(None, Observation(Presence.ABSENT))
 
 
 async def with_found(client: LiumClient, desired: Desired, state: State, observed: Observed) -> Observed:
-    """What was observed, with what the imports that are not done yet name. Raises `LiumError`."""
+    """What was observed, with what the imports that are not done yet name, and all that rows tell of late pods.
+
+    Raises `LiumError`.
+    """
+    if observed.late:
+        observed = await _with_rows(client, desired, state, observed)
     if not desired.imports:
         return observed
     records = dict((relocate(desired.moved, state, observed).state or state).records)
@@ -30,7 +36,7 @@ async def with_found(client: LiumClient, desired: Desired, state: State, observe
         return observed
     kinds = [name for name in KINDS if any(entry.address.kind == name for entry in waiting)]
     holdings = {name: load_holdings(name, client, str(observed.account_id)) for name in kinds}
-    lists = await asyncio.gather(*(holdings[name].everything() for name in kinds))
+    lists = await together(*(holdings[name].everything() for name in kinds))
     listed = {(held.kind, held.id): held for held in (held for found in lists for held in found)}
     found: dict[Address, Found] = {}
     # In the order in which they depend on each other: a pod's inputs name the template that is taken over with it.
@@ -41,6 +47,24 @@ async def with_found(client: LiumClient, desired: Desired, state: State, observe
         if made is not None and made.record is not None:
             records[made.record.key] = made.record
     return replace(observed, imports=found)
+
+
+async def _with_rows(client: LiumClient, desired: Desired, state: State, observed: Observed) -> Observed:
+    """A late pod at an address that is wanted is compared like any other."""
+    holdings = load_holdings("pod", client, str(observed.account_id))
+    listed = {held.id: held for held in await holdings.everything()}
+    late: list[Late] = []
+    for item in observed.late:
+        resource, held = desired.resources.get(item.record.address), listed.get(str(item.record.id))
+        if resource is None or held is None or item.record.deposed or item.record.inputs:
+            late.append(item)
+            continue
+        comparison = _comparison(state, observed, state.records)
+        record = holdings.record(held, resource, comparison)
+        if record.status == "ready":
+            record = replace(record, status="pending")  # its price, its GPUs and its SSH were never looked at
+        late.append(replace(item, record=record, observation=held.observation))
+    return replace(observed, late=tuple(late))
 
 
 def _found(
@@ -55,8 +79,9 @@ def _found(
     resource = desired.resources.get(entry.address)
     if resource is None:
         return None
-    comparison = Comparison(
-        now=observed.at, salt=state.salt, resolve=lambda _reference: None, verbs={}, records=records
-    )
-    record = holdings[held.kind].record(held, resource, comparison)
+    record = holdings[held.kind].record(held, resource, _comparison(state, observed, records))
     return Found(record, held.observation, held.lineage_mark)
+
+
+def _comparison(state: State, observed: Observed, records: Mapping[str, Record]) -> Comparison:
+    return Comparison(now=observed.at, salt=state.salt, resolve=lambda _reference: None, verbs={}, records=records)

@@ -1,7 +1,7 @@
 """After the walk: what a plan's end makes necessary in the same run, within what was confirmed.
 
-Fleets of MIN..MAX that found room for some only; tasks that take their fleet with them; and, where it is asked for,
-giving back what a failed run made.
+Pods that were rented after all; fleets of MIN..MAX that found room for some only; tasks that take their fleet with
+them; and, where it is asked for, giving back what a failed run made.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from dataclasses import replace
 
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import ExitCode, warning
+from lium_plan.engine.apply import action_id
 from lium_plan.engine.events import ActionResult, ResultKind
 from lium_plan.kinds.desired import Fleet
 from lium_plan.kinds.protocol import Driver, Verb
+from lium_plan.lium.errors import LiumError
 from lium_plan.operations.planning import Planned
 from lium_plan.operations.session import Session, only
+from lium_plan.operations.settling import take_in
 from lium_plan.planning.order import Graph
 from lium_plan.planning.plan import Plan
 from lium_plan.requests import PlanRequest
@@ -33,6 +36,7 @@ async def finish(
     results: tuple[ActionResult, ...],
 ) -> None:
     """Everything that belongs to the end of a walk that was not interrupted."""
+    await _rented_after_all(session, ledger, drivers)
     forgiven = await _ranged_fleets(session, ledger, drivers, planned, results)
     bad = [result for result in results if result.kind in BAD and result.address not in forgiven]
     if bad:
@@ -42,6 +46,33 @@ async def finish(
         return
     if _ended_fleets(planned.plan, ledger) and not session.interrupted:
         await _end_fleets(session, ledger, drivers)
+
+
+# --- pods whose rents were refused ---------------------------------------------------------------------------
+
+
+async def _rented_after_all(session: Session, ledger: JournaledLedger, drivers: Mapping[str, Driver]) -> None:
+    """A refusal is believed, and checked: what a list shows under the name is taken in, or given back."""
+    names = {watched.name for watched in ledger.state.watched}
+    if not names:
+        return
+    try:
+        listing = await session.connection.poller.list_now()
+    except LiumError:
+        return  # the names stay watched: the next run looks
+    if names.isdisjoint(pod.name for pod in listing.pods.values()):
+        return
+    again = await session.plan(ledger.state)
+    for late in again.observed.late:
+        session.outcome.diagnostics.append(
+            warning("rented-after-all", f"pod {late.name} runs, {late.why}", address=str(late.record.address))
+        )
+    take_in(ledger, again.observed.late)
+    keys = {late.record.key for late in again.observed.late}
+    ends = [action for action in again.plan.actions if action.verb is Verb.DESTROY and action_id(action) in keys]
+    results = await session.carry_out(ledger, drivers, only(again, tuple(ends)))
+    if any(result.kind in BAD for result in results):
+        session.outcome.codes.add(ExitCode.PARTIAL)
 
 
 # --- fleets of MIN..MAX --------------------------------------------------------------------------------------

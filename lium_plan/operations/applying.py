@@ -11,6 +11,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Protocol
 
+from lium_plan.addresses import Address
 from lium_plan.diagnostics import ExitCode, Failure
 from lium_plan.engine.emitter import Emitter
 from lium_plan.engine.events import Event, EventType, RunReport
@@ -20,12 +21,13 @@ from lium_plan.operations.aftermath import finish
 from lium_plan.operations.connecting import connect, open_drivers
 from lium_plan.operations.outside import REAL, Outside
 from lium_plan.operations.planning import Planned, unborn_state
-from lium_plan.operations.proving import prove
+from lium_plan.operations.proving import look_without_state, prove
 from lium_plan.operations.reporting import output_rows, report
 from lium_plan.operations.saved import load_plan, staleness
-from lium_plan.operations.session import Session
+from lium_plan.operations.session import Session, only
 from lium_plan.operations.settling import settle
 from lium_plan.operations.validating import load_manifest
+from lium_plan.planning.order import Graph
 from lium_plan.planning.plan import Plan
 from lium_plan.planning.planner import needs_a_human
 from lium_plan.requests import ApplyRequest, PlanRequest, Sources
@@ -61,7 +63,7 @@ async def apply(
     run_id = outside.random_bytes(6).hex()
     command = "destroy" if request.destroying else "apply"
     if request.destroying and store.load().state is None:
-        return RunReport(run_id, (), Decimal(0), 0)
+        return RunReport(run_id, (), Decimal(0), 0, diagnostics=await look_without_state(settings, request, outside))
     owner = this_process(who=_who(), command=f"lium-plan {command}", run=run_id, since=outside.now())
     with await store.lock(owner, timeout_s=apply.lock_timeout_s):
         known = store.load().state
@@ -88,6 +90,7 @@ def _as_saved(request: PlanRequest, saved: Plan) -> PlanRequest:
         targets=_texts(options.get("targets")),
         excludes=_texts(options.get("excludes")),
         replace=_texts(options.get("replace")),
+        refresh=bool(options.get("refresh", True)),
         refresh_only=bool(options.get("refresh_only")),
         fill=bool(options.get("fill")) or request.fill,
     )
@@ -115,7 +118,7 @@ async def _run(
     ledger = _open_ledger(session, store, state, born=born)
     drivers = open_drivers(session.settings, session.connection, state)
     try:
-        if plan.actions or plan.open or state.watched:
+        if plan.actions or plan.open or state.watched or planned.observed.late:
             ledger.bind(planned.observed.account_id, planned.observed.workspace_id)
             if session.request.rename_project and session.manifest is not None:
                 ledger.rename(session.manifest.project)
@@ -125,10 +128,31 @@ async def _run(
             if born:
                 _keep_outputs(session, ledger, {name: value.value for name, value in plan.outputs.items()})
         if session.request.destroying and not session.interrupted:
-            await prove(session, ledger.state, drivers)
+            await prove(session, state, ledger.state, drivers)
+    except Failure as failure:
+        _end_with(session, failure, changed=ledger.state.sequence > state.sequence)
     finally:
-        final = ledger.compact() if ledger.born else state
+        final = _saved(session, ledger, state)
     return report(session, final)
+
+
+def _saved(session: Session, ledger: JournaledLedger, before: State) -> State:
+    """What there is now, in a snapshot; the journal holds it all when none can be written."""
+    if not ledger.born:
+        return before
+    try:
+        return ledger.compact()
+    except Failure as failure:
+        _end_with(session, failure, changed=ledger.state.sequence > before.sequence)
+        return ledger.state
+
+
+def _end_with(session: Session, failure: Failure, *, changed: bool) -> None:
+    """What went wrong is how the run ends; but code 1 says that nothing was changed."""
+    if not changed:
+        raise failure
+    session.outcome.diagnostics.extend(failure.diagnostics)
+    session.outcome.codes.add(ExitCode.PARTIAL if failure.exit_code is ExitCode.ERROR else failure.exit_code)
 
 
 async def _reviewed(planned: Planned, saved: Plan | None) -> Planned:
@@ -139,12 +163,20 @@ async def _reviewed(planned: Planned, saved: Plan | None) -> Planned:
     if stale is not None:
         raise Failure(ExitCode.STALE, (stale,))
     now = planned.plan
-    return replace(planned, plan=replace(saved, refusal=now.refusal, diagnostics=now.diagnostics))
+    limits = (saved.cost.ceiling_per_hour_usd, now.cost.ceiling_per_hour_usd)
+    limit = min((limit for limit in limits if limit is not None), default=None)
+    cost = replace(saved.cost, ceiling_per_hour_usd=limit)
+    return replace(planned, plan=replace(saved, cost=cost, refusal=now.refusal, diagnostics=now.diagnostics))
 
 
 async def _do(session: Session, ledger: JournaledLedger, drivers: Mapping[str, Driver], planned: Planned) -> None:
     current: Planned | None = planned
-    if ledger.state.open or ledger.state.watched:
+    looking_only = session.request.refresh_only  # what is open stays so: to settle it may send something
+    if session.request.destroying and ledger.state.open:
+        await session.carry_out(ledger, drivers, _known_machines(planned, ledger.state))
+        if session.interrupted:
+            return
+    if (ledger.state.open or ledger.state.watched or planned.observed.late) and not looking_only:
         current = await settle(session, ledger, drivers, planned)
     # What was found open may be what the reviewed plan had no offer for: the plan that is carried out counts.
     _judge(session, (current or planned).plan)
@@ -154,12 +186,24 @@ async def _do(session: Session, ledger: JournaledLedger, drivers: Mapping[str, D
     results = await session.carry_out(ledger, drivers, current, run=run)
     if session.interrupted:
         return
-    await finish(session, ledger, drivers, current, results)
+    if not looking_only:
+        await finish(session, ledger, drivers, current, results)
     if current.desired is not None and not session.request.destroying:
         values = {name: text.value(run.lookup) for name, text in current.desired.outputs.items() if not text.sensitive}
         _keep_outputs(session, ledger, values)
     elif not session.request.targets:
         _keep_outputs(session, ledger, {})
+
+
+def _known_machines(planned: Planned, state: State) -> Planned:
+    """What bills by the second and is nobody's question goes first: settling the rest may take minutes."""
+    machines = [action for action in planned.plan.actions if action.address.head in ("fleet", "task")]
+    edges: dict[Address, tuple[Address, ...]] = {}
+    for action in machines:
+        edges[action.address] = (*edges.get(action.address, ()), *action.depends_on)
+    unsure = {effect.address for effect in state.open.values()} & set(edges)
+    unsure |= set(Graph(edges, edges).all_after(unsure))
+    return only(planned, tuple(action for action in machines if action.address not in unsure))
 
 
 def _judge(session: Session, plan: Plan) -> None:

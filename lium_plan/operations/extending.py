@@ -6,7 +6,6 @@ answer is settled by what the server shows.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -15,8 +14,9 @@ from decimal import Decimal
 from lium_plan.addresses import AddressError, parse_pattern
 from lium_plan.answers import Extended
 from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
+from lium_plan.kinds.pod.extensions import extended, settle_extension
 from lium_plan.kinds.pod.holdings import HOUR_S, LONGEST_TTL_H
-from lium_plan.kinds.pod.lifetimes import EXTENDED
+from lium_plan.kinds.pod.lifetimes import EXTEND
 from lium_plan.kinds.protocol import OpenEffect, Record
 from lium_plan.kinds.registry import kind
 from lium_plan.lium.client import LiumClient
@@ -31,10 +31,7 @@ from lium_plan.planning.guards import check_identity, dollars
 from lium_plan.requests import Sources
 from lium_plan.settings import Settings
 from lium_plan.state.model import State
-
-OP = "extend"
-SLACK = timedelta(seconds=1)
-"""The server keeps whole seconds."""
+from lium_plan.together import together
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +62,13 @@ async def extend(
     Raises `Failure`: 64 for what is no address; 1 for a pod that is gone, has no time to live, or would live longer
     than the server allows; 6 when `policy.max_total_cost` is in the way; 3 when some were extended and others not.
     """
+    # Longer than any pod gets is refused below, however long; what has no end can't even be added up.
+    more = timedelta(seconds=min(seconds, 2 * LONGEST_TTL_H * 3600))
     manifest = _manifest(settings, sources)
     async with connect(settings, outside=outside) as connection:
         client = connection.client
         async with editing(
-            settings, OP, lock_timeout_s=lock_timeout_s, now=client.server_time, outside=outside
+            settings, EXTEND, lock_timeout_s=lock_timeout_s, now=client.server_time, outside=outside
         ) as opened:
             records = _chosen(opened.state, address)
             with api_failures("look at the account"):
@@ -77,7 +76,7 @@ async def extend(
                 check_identity(opened.state, me.id, me.workspace_id)
                 pods = {pod.id: pod for pod in await client.pods()}
             _settle(opened, pods)
-            extensions = _worked_out(records, pods, timedelta(seconds=seconds), client.server_time())
+            extensions = _worked_out(records, pods, more, client.server_time())
             diagnostics = await _within_policy(manifest, opened, extensions, client)
             return await _carry_out(opened, extensions, client, diagnostics)
 
@@ -111,19 +110,8 @@ def _chosen(state: State, text: str) -> tuple[Record, ...]:
 def _settle(opened: Editing, pods: dict[str, Pod]) -> None:
     """An extension of an earlier run without a recorded outcome: the server's row says whether it took."""
     for effect in opened.state.open.values():
-        if effect.op == OP:
-            settle_extension(opened, effect, pods)
-
-
-def settle_extension(opened: Editing, effect: OpenEffect, pods: dict[str, Pod]) -> None:
-    record = opened.ledger.record(effect.address)
-    pod = pods.get(str(effect.data.get("id")))
-    until = datetime.fromisoformat(str(effect.data.get("until")))
-    took = pod is not None and pod.removal_at is not None and abs(pod.removal_at - until) <= SLACK
-    if record is not None and pod is not None and record.id == pod.id and took:
-        opened.ledger.done(effect, _extended(record, until))
-    else:
-        opened.ledger.failed(effect, "the server shows another end")
+        if effect.op == EXTEND:
+            settle_extension(opened.ledger, effect, pods)
 
 
 def _worked_out(
@@ -152,9 +140,9 @@ def _why_not(pod: Pod | None, more: timedelta, now: datetime) -> tuple[str, str 
         return "it has no time to live: it runs until somebody destroys it", None
     if pod.removal_at <= now:
         return "its time to live has ended", "`lium-plan apply` rents another one"
-    longest = timedelta(hours=LONGEST_TTL_H)
-    if pod.created_at is not None and pod.removal_at + more - pod.created_at > longest:
-        left_h = (longest - (pod.removal_at - pod.created_at)).total_seconds() / HOUR_S
+    left = timedelta(hours=LONGEST_TTL_H) - (pod.removal_at - (pod.created_at or now))
+    if more > left:
+        left_h = left.total_seconds() / HOUR_S
         return f"a pod lives at most {LONGEST_TTL_H} h in all; this one can have {max(left_h, 0):.0f} h more", None
     return None
 
@@ -198,7 +186,7 @@ async def _spent_usd(opened: Editing, client: LiumClient) -> Decimal:
     """What every pod that this state ever had has cost, by the server's statements."""
     ids = {record.id for record in opened.state.records.values() if record.kind == "pod" and record.id is not None}
     ids |= {event.id for event in opened.store.events() if event.action == "rent" and event.id is not None}
-    totals = await asyncio.gather(*(_total_usd(id, client) for id in sorted(ids)))
+    totals = await together(*(_total_usd(id, client) for id in sorted(ids)))
     return sum(totals, Decimal(0))
 
 
@@ -223,17 +211,17 @@ async def _carry_out(
     failures: list[Diagnostic] = []
     for extension in extensions:
         record, pod_id = extension.record, str(extension.record.id)
-        effect = opened.ledger.begin(record.address, OP, {"id": pod_id, "until": extension.until.isoformat()})
+        effect = opened.ledger.begin(record.address, EXTEND, {"id": pod_id, "until": extension.until.isoformat()})
         try:
             await client.schedule_removal(pod_id, extension.until)
         except LiumError as failure:
             await _after_failure(opened, effect, client)
-            if opened.ledger.record(record.address) == _extended(record, extension.until):
+            if opened.ledger.record(record.address) == extended(record, extension.until):
                 done.append(_told(extension, diagnostics))
                 continue
             failures.append(replace(api_diagnostic(failure, "extend"), address=str(record.address)))
             continue
-        opened.ledger.done(effect, _extended(record, extension.until))
+        opened.ledger.done(effect, extended(record, extension.until))
         done.append(_told(extension, diagnostics))
     if failures:
         raise Failure(ExitCode.PARTIAL if done else ExitCode.ERROR, failures)
@@ -246,15 +234,9 @@ async def _after_failure(opened: Editing, effect: OpenEffect, client: LiumClient
         pods = {pod.id: pod for pod in await client.pods()}
     except LiumError:
         return
-    settle_extension(opened, effect, pods)
+    settle_extension(opened.ledger, effect, pods)
 
 
 def _told(extension: _Extension, diagnostics: tuple[Diagnostic, ...]) -> Extended:
     address = str(extension.record.address)
     return Extended(address, extension.before, extension.until, extension.more_usd, diagnostics)
-
-
-def _extended(record: Record, until: datetime) -> Record:
-    """It holds until the manifest's `ttl` changes."""
-    end = until.isoformat()
-    return replace(record, attributes={**record.attributes, "removal_at": end, EXTENDED: end})

@@ -17,8 +17,8 @@ from lium_plan.manifest.expand import expand
 from lium_plan.operations.connecting import connect
 from lium_plan.operations.reaching import one_record, pod_under
 from lium_plan.operations.states import load_state
-from lium_plan.operations.status import task_status
 from lium_plan.operations.validating import load_manifest
+from lium_plan.operations.visiting import task_status
 from lium_plan.requests import Sources
 from lium_plan.settings import Settings
 from lium_plan.ssh.connector import SshConnector
@@ -150,19 +150,30 @@ def _failure(record: Record, failure: SshError) -> Failure:
 
 
 def _mask(settings: Settings, address: Address, say: Callable[[str], None]) -> Mask:
-    """What the pod keeps is as the program wrote it; the secrets to hide are known from the manifest alone."""
     try:
-        resources = expand(load_manifest(settings, Sources()), stack=settings.stack).resources
+        return masks(settings)(address)
     except Failure:
         say("the manifest here can't be read, so secrets in this output are not masked")
         return Mask(())
-    spec = resources[address].spec if address in resources else None
-    if spec is None:
-        return Mask(())
-    contents = (file.content for file in spec.files if file.content is not None)
-    texts = (*spec.env.values(), *spec.also_secret, *contents)
-    whole = (text.reveal() for text in (*spec.env.values(), *spec.also_secret) if text.sensitive and text.known)
-    return Mask((*whole, *(secret for text in texts for secret in text.secrets())))
+
+
+def masks(settings: Settings) -> Callable[[Address], Mask]:
+    """What a pod keeps is as the program wrote it; the secrets to hide are known from the manifest alone.
+
+    Raises `Failure` when that can't be read.
+    """
+    resources = expand(load_manifest(settings, Sources()), stack=settings.stack).resources
+
+    def mask(address: Address) -> Mask:
+        spec = resources[address].spec if address in resources else None
+        if spec is None:
+            return Mask(())
+        contents = (file.content for file in spec.files if file.content is not None)
+        texts = (*spec.env.values(), *spec.also_secret, *contents)
+        whole = (text.reveal() for text in (*spec.env.values(), *spec.also_secret) if text.sensitive and text.known)
+        return Mask((*whole, *(secret for text in texts for secret in text.secrets())))
+
+    return mask
 
 
 def _exit_code(record: Record) -> int | None:

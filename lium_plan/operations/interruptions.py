@@ -14,7 +14,7 @@ from lium_plan.engine.apply import Applier
 from lium_plan.engine.events import ResultKind
 from lium_plan.engine.run import EngineRun
 from lium_plan.kinds.failures import pause
-from lium_plan.kinds.protocol import INTERRUPTION, Cancelled, Driver, Interrupted, Verb
+from lium_plan.kinds.protocol import INTERRUPTION, ActionFailed, Cancelled, Driver, Interrupted, Verb
 from lium_plan.planning.plan import Action
 from lium_plan.state.journal import JournaledLedger
 
@@ -89,7 +89,13 @@ class Rescuer:
         """One look, one plan, one try. False: it is no use to go on."""
         self._run.market.release(lost.pod)
         try:
-            fresh = await self._session.plan(self._ledger.state, request=replace(self._session.request, fill=True))
+            fresh = await self._session.plan(
+                self._ledger.state,
+                request=replace(self._session.request, fill=True),
+                market=self._run.market.reading,  # the rents under way go by the same prices
+            )
+        except ActionFailed:
+            return True  # the market can't be read: it may be in a moment
         except Failure as failure:
             self._session.outcome.diagnostics.extend(failure.diagnostics)
             return False

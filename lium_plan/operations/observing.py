@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from lium_plan.kinds.pod.feed import enrich, expand_feed
 from lium_plan.kinds.pod.offers import Feed
 from lium_plan.kinds.pod.spec import DEAD_STATUSES
-from lium_plan.kinds.protocol import Driver, Marked, Observation, Presence, Record, Survey
+from lium_plan.kinds.protocol import Driver, Json, Marked, Observation, Presence, Record, Survey
 from lium_plan.kinds.registry import KINDS
 from lium_plan.lium.client import LiumClient
 from lium_plan.lium.errors import LiumError, NotFoundError, PermissionError_
 from lium_plan.lium.windows import KNOWN_WINDOWS, Family
 from lium_plan.marks import lineage_mark, parse_pod_name, scope_mark
-from lium_plan.planning.observed import Observed, Pace
+from lium_plan.planning.observed import Late, Observed, Pace
 from lium_plan.state.model import State
+from lium_plan.together import together
 
 STATEMENT_REACHES_BACK = timedelta(days=730)
 """What a stack has spent before that is not counted against `max_total_cost`."""
@@ -31,19 +32,23 @@ async def observe(
     *,
     server: str,
     refresh: bool,
-    market: bool,
+    market: Callable[[], Awaitable[Feed]] | None,
     spending: bool = False,
 ) -> Observed:
-    """`spending`: also what the stack has cost so far. Raises `LiumError` when any list fails: what was not seen is
-    never read as absent."""
-    me, surveys, feed, spent = await asyncio.gather(
+    """`market` reads it, where it is needed; `spending`: also what the stack has cost so far.
+
+    Raises `LiumError` when any list fails: what was not seen is never read as absent.
+    """
+    me, surveys, feed, spent = await together(
         client.me(),
         _surveys(drivers, state, refresh=refresh),
-        load_feed(client) if market else _nothing(),
-        _spent(client, state) if spending else _nothing(),
+        _market(market),
+        _spent(client, state, wanted=spending),
     )
     observations = {key: seen for survey in surveys.values() for key, seen in survey.observations.items()}
-    others = _others(state, surveys)
+    found = tuple(other for survey in surveys.values() for other in survey.others)
+    late = tuple(_late(state, observations, found))
+    names = {pod.name for pod in late}
     return Observed(
         at=client.server_time(),
         server=server,
@@ -51,9 +56,10 @@ async def observe(
         workspace_id=me.workspace_id,
         balance_usd=me.balance_usd,
         observations=observations if refresh else {},
-        others=others,
+        others=tuple(other for other in _others(state, found) if other.name not in names),
+        late=late,
         feed=feed,
-        open_pods_price_usd=_open_price(observations, others),
+        open_pods_price_usd=_open_price(observations, found),
         spent_usd=spent,
         paces={"template": _paces(Family.TEMPLATE_CREATE)},
         refreshed=refresh,
@@ -67,23 +73,59 @@ async def _surveys(drivers: Mapping[str, Driver], state: State, *, refresh: bool
         by_kind[record.kind].append(record)
     asked = [name for name in KINDS if name == "pod" or (refresh and by_kind[name])]
     scope, lineage = scope_mark(state.project, state.stack), lineage_mark(state.lineage)
-    answers = await asyncio.gather(
+    surveys = await together(
         *(drivers[name].survey(by_kind[name], scope_mark=scope, lineage_mark=lineage) for name in asked)
     )
-    return dict(zip(asked, answers, strict=True))
+    return dict(zip(asked, surveys, strict=True))
 
 
-def _others(state: State, surveys: Mapping[str, Survey]) -> tuple[Marked, ...]:
+def _late(state: State, observations: Mapping[str, Observation], found: Iterable[Marked]) -> Iterator[Late]:
+    """Pods under names whose rents were settled as not done, or whose answers named other ids."""
+    watched = {item.name: item.address for item in state.watched}
+    misnamed = dict(_misnamed(state, observations))
+    taken = set(state.records)
+    for other in found:
+        if other.kind != "pod" or other.since is None:
+            continue
+        if other.name in misnamed:
+            record, why = replace(misnamed[other.name], id=other.id), "whose rent was answered with another id"
+        elif other.name in watched:
+            address = watched[other.name]
+            facts: dict[str, Json] = {
+                "pod_name": other.name,
+                "node_id": other.attributes.get("node_id"),
+                "price_per_hour_usd": str(other.price_per_hour_usd or 0),
+                "rented_at": other.since.isoformat(),
+            }
+            record = Record(address, other.id, "pending", {}, facts, deposed=str(address) in taken)
+            why = "which appeared after its rent had been settled as not done"
+        else:
+            continue
+        taken.add(record.key)
+        status = other.attributes.get("status")
+        seen = Observation(Presence.PRESENT, status if isinstance(status, str) else None)
+        yield Late(other.name, record, seen, other.since, why)
+
+
+def _misnamed(state: State, observations: Mapping[str, Observation]) -> Iterator[tuple[str, Record]]:
+    """Records whose ids no list shows, by the names of their pods."""
+    for record in state.records.values():
+        seen = observations.get(record.key)
+        if record.kind == "pod" and not record.deposed and seen is not None and seen.presence is not Presence.PRESENT:
+            yield str(record.attributes.get("pod_name")), record
+
+
+def _others(state: State, found: Iterable[Marked]) -> tuple[Marked, ...]:
     """Without what is ours though no record holds it yet: open rents, names being watched, released things."""
     known = {str(effect.data.get("pod_name")) for effect in state.open.values()}
     known |= {watched.name for watched in state.watched}
-    released = {item.id for item in state.released}
-    return tuple(
-        other
-        for survey in surveys.values()
-        for other in survey.others
-        if other.name not in known and other.id not in released
-    )
+    ids = {item.id for item in state.released} | {record.id for record in state.records.values()}
+    return tuple(other for other in found if other.name not in known and other.id not in ids)
+
+
+def without_known(observed: Observed, state: State) -> Observed:
+    """The same look, for a state that was read after it: what another process has rented meanwhile is no stranger."""
+    return replace(observed, others=_others(state, observed.others))
 
 
 def _open_price(observations: Mapping[str, Observation], others: tuple[Marked, ...]) -> Decimal:
@@ -105,15 +147,17 @@ def _paces(family: Family) -> tuple[Pace, ...]:
     return tuple(Pace(window.count, window.period_s) for window in KNOWN_WINDOWS.get(family, ()))
 
 
-async def _nothing() -> None:
-    return None
+async def _market(read: Callable[[], Awaitable[Feed]] | None) -> Feed | None:
+    return None if read is None else await read()
 
 
-async def _spent(client: LiumClient, state: State) -> Decimal | None:
+async def _spent(client: LiumClient, state: State, *, wanted: bool) -> Decimal | None:
     """What all pods that this state ever had have cost, by one statement: their names carry its mark.
 
-    None: the server does not tell.
+    None: nobody wants to know, or the server does not tell.
     """
+    if not wanted:
+        return None
     own = lineage_mark(state.lineage)
     held = {record.id for record in state.records.values()}
     try:
@@ -131,8 +175,8 @@ def _lineage_of(pod_name: str) -> str | None:
 
 async def load_feed(client: LiumClient) -> Feed:
     """The market now: the public feed, with what only the catalogue tells (links, reliability, announced prices)."""
-    feed, rows = await asyncio.gather(client.public_nodes(), _catalogue(client))
-    return enrich(expand_feed(feed.generated_at or datetime.now(UTC), feed.nodes), rows)
+    feed, catalogue = await together(client.public_nodes(), _catalogue(client))
+    return enrich(expand_feed(feed.generated_at or datetime.now(UTC), feed.nodes), catalogue)
 
 
 async def _catalogue(client: LiumClient) -> tuple[Mapping[str, object], ...]:

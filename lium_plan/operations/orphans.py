@@ -30,6 +30,7 @@ from lium_plan.settings import Settings
 from lium_plan.state.journal import JournaledLedger
 from lium_plan.state.local import stacks_in
 from lium_plan.state.model import State
+from lium_plan.together import together
 
 LOOK_EVERY_S = 2.0
 AGAIN_EVERY_S = 10.0
@@ -86,7 +87,7 @@ async def _look(settings: Settings, connection: Connection, outside: Outside) ->
     with api_failures("look at the account"):
         me = await connection.client.me()
         holdings = _open(connection, me.id)
-        lists = await asyncio.gather(*(item.everything() for item in holdings.values()))
+        lists = await together(*(item.everything() for item in holdings.values()))
     held = [item for items in lists for item in items if not item.leaving]
     known = load_known(settings, outside)
     diagnostics = tuple(_of_other_accounts(known, me.id))

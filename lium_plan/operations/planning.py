@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 
+from lium_plan.kinds.credential.spec import CredentialSpec
 from lium_plan.kinds.desired import Desired
+from lium_plan.kinds.pod.offers import Feed
 from lium_plan.kinds.protocol import Json
+from lium_plan.kinds.template.spec import TemplateSpec
 from lium_plan.manifest.expand import expand, outline
 from lium_plan.manifest.model import Manifest
 from lium_plan.manifest.source import collection_paused
+from lium_plan.marks import lineage_mark
 from lium_plan.operations.adopting import with_found
 from lium_plan.operations.connecting import Connection, api_failures, connect, open_drivers
-from lium_plan.operations.observing import observe
+from lium_plan.operations.observing import load_feed, observe, without_known
 from lium_plan.operations.outside import REAL, Outside
-from lium_plan.operations.validating import load_manifest
+from lium_plan.operations.validating import load_manifest, refuse_state_in_files
+from lium_plan.operations.visiting import observations, visit
+from lium_plan.planning.late import with_late
 from lium_plan.planning.members import completed_fleets, members_now
 from lium_plan.planning.moving import relocate
 from lium_plan.planning.observed import Observed
@@ -38,10 +45,19 @@ async def make_plan(settings: Settings, request: PlanRequest, *, outside: Outsid
     """What `apply` would do now. Raises `Failure` when that can't be known."""
     with collection_paused():
         manifest = None if request.destroying else load_manifest(settings, request.sources)
-        state = outside.open_store(settings).load().state
+        store = outside.open_store(settings)
+        state = store.load().state
         async with connect(settings, outside=outside) as connection:
             known = state if state is not None else unborn_state(settings, manifest, outside)
-            planned = await look_and_plan(settings, connection, manifest, known, request, born=state is not None)
+            planned = await look_and_plan(
+                settings,
+                connection,
+                manifest,
+                known,
+                request,
+                born=state is not None,
+                reread=lambda: store.load().state,
+            )
             planned = _with_variables(planned, manifest, request)
         gc.freeze()  # all of it stays to the end of the command: nothing is to be found among it
     return planned.plan
@@ -72,10 +88,16 @@ async def look_and_plan(
     request: PlanRequest,
     *,
     born: bool,
+    market: Callable[[], Awaitable[Feed]] | None = None,
+    reread: Callable[[], State | None] | None = None,
 ) -> Planned:
-    """Observe, expand and plan. `born` False: the state exists only here so far. Raises `Failure`."""
+    """Observe, expand and plan. Raises `Failure`.
+
+    `born` False: the state exists only here so far. `market` stands in for a reading of its own. `reread` loads the
+    state once more, for whoever holds no lock: another process may have rented since.
+    """
     with collection_paused():
-        return await _look_and_plan(settings, connection, manifest, state, request, born=born)
+        return await _look_and_plan(settings, connection, manifest, state, request, born, market, reread)
 
 
 async def _look_and_plan(
@@ -84,8 +106,9 @@ async def _look_and_plan(
     manifest: Manifest | None,
     state: State,
     request: PlanRequest,
-    *,
     born: bool,
+    market: Callable[[], Awaitable[Feed]] | None,
+    reread: Callable[[], State | None] | None,
 ) -> Planned:
     drivers = open_drivers(settings, connection, state)
     with api_failures("look at the account"):
@@ -95,15 +118,25 @@ async def _look_and_plan(
             state,
             server=settings.base_url,
             refresh=request.refresh,
-            market=manifest is not None and not request.refresh_only,
+            market=None
+            if manifest is None or request.refresh_only
+            else market or (lambda: load_feed(connection.client)),
             spending=manifest is not None and manifest.policy.max_total_cost is not None,
         )
+    if reread is not None and any(other.lineage_mark == lineage_mark(state.lineage) for other in observed.others):
+        observed = without_known(observed, reread() or state)
+    if manifest is not None and request.refresh:
+        observed = await _with_tasks(settings, connection, state, observed)
     known = state if born else None
     desired = (
-        None if manifest is None else desired_now(manifest, settings.stack, known, observed, request, salt=state.salt)
+        None
+        if manifest is None
+        else desired_now(manifest, settings.stack, with_late(known, observed)[0], observed, request, salt=state.salt)
     )
     if desired is not None:
-        with api_failures("look for what is to be imported"):
+        refuse_state_in_files(settings, desired)
+        connection.client.hide(_told_to_server(desired))
+        with api_failures("look for what is to be taken in"):
             observed = await with_found(connection.client, desired, state, observed)
     plan = plan_changes(
         desired,
@@ -116,6 +149,23 @@ async def _look_and_plan(
         now=observed.at,
     )
     return Planned(plan, desired, observed)
+
+
+def _told_to_server(desired: Desired) -> Iterator[str]:
+    """Secrets that the server is given to keep: passwords of logins, and what is sensitive in templates."""
+    for resource in desired.resources.values():
+        if isinstance(resource.spec, CredentialSpec) and resource.spec.password.known:
+            yield resource.spec.password.reveal()
+        elif isinstance(resource.spec, TemplateSpec):
+            for text in resource.spec.env.values():
+                yield from text.secrets()
+
+
+async def _with_tasks(settings: Settings, connection: Connection, state: State, observed: Observed) -> Observed:
+    """And with how the tasks are that ran when they were last seen: their pods alone know."""
+    connector = connection.outside.open_connector()
+    visits = await visit(settings, connector, state, observed.observations, gpu=False, tails=False)
+    return replace(observed, observations={**observed.observations, **observations(visits)})
 
 
 def desired_now(
@@ -134,4 +184,4 @@ def desired_now(
         moved = relocate(declared.moved, state, observed).state
         ended = completed_fleets(expand(manifest, stack=stack), moved, salt=salt, replacing=request.replace)
     members = members_now(declared, state, observed, request, completed=ended)
-    return expand(manifest, stack=stack, members=members)
+    return expand(manifest, stack=stack, members=members, declared=declared)

@@ -1,22 +1,31 @@
-"""The end of a destroy: what the account still lists of ours, by state and by mark."""
+"""The end of a destroy: what the account still lists of ours, by state and by mark; without a state, by mark alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lium_plan.diagnostics import Diagnostic, ExitCode, warning
+from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
 from lium_plan.engine.events import EventType, Proof
-from lium_plan.kinds.protocol import Driver, Marked, Record, Verb
+from lium_plan.kinds.protocol import Driver, Json, Marked, Record, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.lium.errors import LiumError
 from lium_plan.marks import lineage_mark, scope_mark
-from lium_plan.operations.connecting import api_diagnostic
+from lium_plan.operations.connecting import api_diagnostic, api_failures, connect, open_drivers
+from lium_plan.operations.outside import Outside
 from lium_plan.operations.session import Session
-from lium_plan.state.model import State
+from lium_plan.operations.validating import load_manifest
+from lium_plan.planning.guards import bill_of, runs
+from lium_plan.requests import PlanRequest
+from lium_plan.settings import Settings
+from lium_plan.state.model import State, new_state
 
 
-async def prove(session: Session, state: State, drivers: Mapping[str, Driver]) -> None:
-    """Look at everything once more; what is left is named with what it costs, and the exit code says so."""
+async def prove(session: Session, before: State, state: State, drivers: Mapping[str, Driver]) -> None:
+    """Look at everything once more; what is left is named with what it costs, and the exit code says so.
+
+    `before`: the state that the run began with. Its pods that had ended by themselves are told with what they cost.
+    """
+    await _ended_by_themselves(session, before, state)
     left: dict[str, Proof] = {}
     for name, driver in drivers.items():
         records = [record for record in state.records.values() if record.kind == name]
@@ -26,13 +35,36 @@ async def prove(session: Session, state: State, drivers: Mapping[str, Driver]) -
             session.outcome.diagnostics.append(api_diagnostic(failure, f"prove that no {name} is left"))
             session.outcome.codes.add(ExitCode.UNKNOWN_OUTCOME)
     for proof in left.values():
-        session.emitter.emit(
-            EventType.PROOF,
-            details={"address": proof.address, "id": proof.id, "gone": False, "removed_at": None, "total_usd": None},
-        )
+        session.emitter.emit(EventType.PROOF, details=_told(proof))
     session.outcome.proofs.extend(left.values())
     if left:
         session.outcome.codes.add(ExitCode.PARTIAL)
+
+
+async def _ended_by_themselves(session: Session, before: State, state: State) -> None:
+    """Nothing was left to delete of them (a time to live ended, a provider took them): the statement tells the rest."""
+    told = {proof.id for proof in session.outcome.proofs} | {item.id for item in state.released}
+    told |= {record.id for record in state.records.values() if record.id is not None}
+    for record in before.records.values():
+        if record.kind != "pod" or record.id is None or record.id in told:
+            continue
+        try:
+            bill = await session.connection.client.statement(record.id)
+        except LiumError:
+            continue  # it is gone all the same; the server does not say what it has cost
+        proof = Proof(record.key, record.id, True, bill.removed_at, bill.total_usd)
+        session.outcome.proofs.append(proof)
+        session.emitter.emit(EventType.PROOF, details=_told(proof))
+
+
+def _told(proof: Proof) -> Mapping[str, Json]:
+    return {
+        "address": proof.address,
+        "id": proof.id,
+        "gone": proof.gone,
+        "removed_at": None if proof.removed_at is None else proof.removed_at.isoformat().replace("+00:00", "Z"),
+        "total_usd": None if proof.total_usd is None else float(proof.total_usd),
+    }
 
 
 async def _look(session: Session, state: State, driver: Driver, records: list[Record], left: dict[str, Proof]) -> None:
@@ -64,3 +96,24 @@ def _should_be_gone(session: Session, record: Record) -> bool:
     if not session.request.targets and not session.request.excludes:
         return True
     return any(result.address == record.address and result.verb is Verb.DESTROY for result in session.outcome.results)
+
+
+async def look_without_state(settings: Settings, request: PlanRequest, outside: Outside) -> tuple[Diagnostic, ...]:
+    """A destroy without a state destroys nothing. Raises `Failure` (6) when pods of this project run all the same."""
+    try:
+        project = load_manifest(settings, request.sources).project
+    except Failure:
+        return (warning("no-project", "there is no manifest to name the project, so the account was not looked at"),)
+    scope = scope_mark(project, settings.stack)
+    nothing = new_state(project, settings.stack, lineage=outside.new_uuid(), salt=outside.random_bytes(32))
+    async with connect(settings, outside=outside) as connection:
+        pods = open_drivers(settings, connection, nothing)["pod"]
+        with api_failures("look at the account"):
+            seen = await pods.survey((), scope_mark=scope, lineage_mark=None)
+    found = [other for other in seen.others if other.scope_mark == scope and runs(other)]
+    if found:
+        run = "pod runs" if len(found) == 1 else "pods run"
+        message = f"there is no state here, and {len(found)} {run} for project {project}, stack {settings.stack}, at"
+        hint = "take them over, and destroy then: lium-plan state recover; or look: lium-plan orphans"
+        raise Failure(ExitCode.UNSAFE, (error("foreign-lineage", f"{message} {bill_of(found)}", hint=hint),))
+    return ()

@@ -8,7 +8,6 @@ is the matter of `orphans`.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -33,6 +32,7 @@ from lium_plan.settings import Settings
 from lium_plan.state import codec
 from lium_plan.state.model import State, new_state
 from lium_plan.state.store import Store
+from lium_plan.together import together
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ async def _look(connection: Connection, scope: str, lineage: str | None) -> _Acc
     with api_failures("look at the account"):
         me = await connection.client.me()
         holdings = {name: load_holdings(name, connection.client, me.id) for name in HELD}
-        lists = await asyncio.gather(*(item.everything() for item in holdings.values()))
+        lists = await together(*(item.everything() for item in holdings.values()))
     ours = [held for items in lists for held in items if held.scope_mark == scope and not held.leaving]
     mark = _choose(ours, lineage)
     by_kind = {

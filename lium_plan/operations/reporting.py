@@ -22,10 +22,13 @@ def report(session: Session, state: State, *codes: ExitCode) -> RunReport:
     running = sum((kind(record.kind).price_per_hour_usd(record) for record in pods), Decimal(0))
     reserved = (effect.data.get("ceiling_per_hour_usd") for effect in state.open.values())
     possible = sum((Decimal(str(ceiling)) for ceiling in reserved if ceiling is not None), Decimal(0))
+    known = {record.id for record in state.records.values()}
+    strays = [proof for proof in outcome.proofs if not proof.gone and proof.id not in known]
     errors = any(item.severity is Severity.ERROR for item in outcome.diagnostics)
     implied = (ExitCode.PARTIAL,) if errors and outcome.results else ()
     code = worst((*outcome.codes, *codes, *implied))
     destroying = session.request.destroying
+    again = "orphans --delete" if strays and not state.records else "destroy" if destroying else "apply"
     session.emitter.emit(
         EventType.CHANGE_SUMMARY,
         details={
@@ -34,6 +37,7 @@ def report(session: Session, state: State, *codes: ExitCode) -> RunReport:
             "running_pods": len(pods),
             "open_effects": len(state.open),
             "open_per_hour_usd": float(possible),
+            "strays": len(strays),
             **{end.value: sum(result.kind is end for result in outcome.results) for end in ResultKind},
         },
     )
@@ -44,10 +48,12 @@ def report(session: Session, state: State, *codes: ExitCode) -> RunReport:
         running_pods=len(pods),
         open_effects=len(state.open),
         open_per_hour_usd=possible,
+        strays=len(strays),
+        strays_per_hour_usd=sum((proof.price_per_hour_usd or Decimal(0) for proof in strays), Decimal(0)),
         proofs=tuple(outcome.proofs),
         diagnostics=tuple(dict.fromkeys(outcome.diagnostics)),
         exit_code=int(code),
-        next_command=f"lium-plan {'destroy' if destroying else 'apply'}" if code in NEEDS_ANOTHER else None,
+        next_command=f"lium-plan {again}" if code in NEEDS_ANOTHER else None,
         outputs={} if destroying else output_rows(state.outputs),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from pathlib import Path
 
 from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error
@@ -14,7 +15,12 @@ LARGEST_BYTES = 256 << 20
 
 
 def save_plan(plan: Plan, path: Path) -> None:
-    """Write it whole or not at all, readable by its owner alone. Raises `Failure`."""
+    """Write it whole or not at all, readable by its owner alone. Raises `Failure`.
+
+    What a symbolic link leads to is replaced, not the link; and only a file is: no device, pipe or directory.
+    """
+    path = Path(os.path.realpath(path))
+    _require_file(path)
     text = json.dumps(plan_to_json(plan, saved=True), indent=1, ensure_ascii=False) + "\n"
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -30,9 +36,20 @@ def save_plan(plan: Plan, path: Path) -> None:
         raise Failure(ExitCode.ERROR, (error("plan-unwritable", message),)) from failure
 
 
+def _require_file(path: Path) -> None:
+    # What is no file is known by its last name too: /dev/stdout leads to one that is in no directory.
+    there = path.exists()
+    if (there and not path.is_file()) or (not there and not path.parent.is_dir()):
+        why = "it is no file" if there else "there is no such directory"
+        hint = "a plan is kept in a file of its own; `plan --json` prints one"
+        raise Failure(ExitCode.ERROR, (error("plan-unwritable", f"{path}: the plan can't be saved: {why}", hint=hint),))
+
+
 def load_plan(path: Path) -> Plan:
     """Raises `Failure` (1) for a file that can't be read or is no saved plan."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise Failure(ExitCode.ERROR, (error("plan-unreadable", f"{path}: this is no file"),))
         if path.stat().st_size > LARGEST_BYTES:
             raise Failure(ExitCode.ERROR, (error("plan-unreadable", f"{path}: too big to be a plan"),))
         document = json.loads(path.read_text(encoding="utf-8"))

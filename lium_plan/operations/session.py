@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -16,16 +16,19 @@ from lium_plan.engine.events import ActionResult, Proof, ResultKind
 from lium_plan.engine.market import Desk, Holding, Limits
 from lium_plan.engine.run import EngineRun
 from lium_plan.interrupts import Interrupt
-from lium_plan.kinds.protocol import Driver, Verb
+from lium_plan.kinds.pod.offers import Feed
+from lium_plan.kinds.protocol import ActionFailed, Driver, Record, Verb
 from lium_plan.kinds.registry import kind
+from lium_plan.lium.errors import LiumError
 from lium_plan.manifest.model import Manifest
-from lium_plan.operations.connecting import Connection
+from lium_plan.operations.connecting import Connection, api_diagnostic
 from lium_plan.operations.interruptions import Rescuer
 from lium_plan.operations.observing import load_feed
 from lium_plan.operations.planning import Planned, look_and_plan
 from lium_plan.planning.placement import Need
 from lium_plan.planning.plan import Action
-from lium_plan.planning.rents import bills, node_of, placement_of, ttl_s
+from lium_plan.planning.refreshing import takeovers
+from lium_plan.planning.rents import bills, most_per_hour_usd, node_of, placement_of, ttl_s
 from lium_plan.requests import ApplyRequest, PlanRequest
 from lium_plan.settings import Settings
 from lium_plan.state.journal import JournaledLedger
@@ -60,11 +63,18 @@ class Session:
     def interrupted(self) -> bool:
         return self.interrupt.first.is_set()
 
-    async def plan(self, state: State, *, born: bool = True, request: PlanRequest | None = None) -> Planned:
-        """A plan made now. A request to destroy needs no manifest."""
+    async def plan(
+        self,
+        state: State,
+        *,
+        born: bool = True,
+        request: PlanRequest | None = None,
+        market: Callable[[], Awaitable[Feed]] | None = None,
+    ) -> Planned:
+        """A plan made now. A request to destroy needs no manifest. `market`: another's reading, else one of its own."""
         asked = request or self.request
         manifest = None if asked.destroying else self.manifest
-        return await look_and_plan(self.settings, self.connection, manifest, state, asked, born=born)
+        return await look_and_plan(self.settings, self.connection, manifest, state, asked, born=born, market=market)
 
     def open_run(
         self,
@@ -92,31 +102,55 @@ class Session:
     def _desk(self, ledger: JournaledLedger, planned: Planned) -> Desk:
         resources = planned.desired.resources if planned.desired is not None else {}
         needs, offers, ceilings = {}, {}, {}
-        for action in planned.plan.actions:
-            resource = resources.get(action.address)
-            requirement = kind(resource.kind).requirement(resource.spec) if resource is not None else None
-            if resource is None or requirement is None or action.verb not in (Verb.CREATE, Verb.REPLACE):
-                continue
-            ttl = ttl_s(resource)
-            until = planned.observed.at + timedelta(seconds=ttl) if ttl is not None else None
-            needs[action.address] = Need(
-                action.address, requirement, action.address.name, placement_of(resource), until
-            )
+        for address, resource in resources.items():
+            requirement = kind(resource.kind).requirement(resource.spec)
+            if requirement is not None:
+                ttl = ttl_s(resource)
+                until = planned.observed.at + timedelta(seconds=ttl) if ttl is not None else None
+                needs[address] = Need(address, requirement, address.name, placement_of(resource), until)
+        renting = [
+            action
+            for action in planned.plan.actions
+            if action.address in needs and action.verb in (Verb.CREATE, Verb.REPLACE)
+        ]
+        for action in renting:
             if action.offer is not None:
                 offers[action.address] = action.offer
             if action.ceiling_per_hour_usd is not None:
                 ceilings[action.address] = action.ceiling_per_hour_usd
-        seen, now = planned.observed.observations, planned.observed.at
-        ended = {record.id for key, record in ledger.records().items() if not bills(record, seen.get(key), now)}
         return Desk(
-            lambda: load_feed(self.connection.client),
+            self._read_market,
             needs=needs,
+            renting=[action.address for action in renting],
             planned=offers,
             ceilings=ceilings,
-            holdings=lambda: _holdings(ledger, ended),
+            holdings=lambda: self._holdings(ledger, planned),
             open_rents=lambda: _open_rents(ledger),
             limits=Limits(planned.plan.cost.ceiling_per_hour_usd, self.options.strict_offers),
         )
+
+    async def _read_market(self) -> Feed:
+        """Raises `ActionFailed`: whoever wanted it for a rent may try again, as its fleet says."""
+        try:
+            return await load_feed(self.connection.client)
+        except LiumError as failure:
+            raise ActionFailed(api_diagnostic(failure, "read the market")) from failure
+
+    def _holdings(self, ledger: JournaledLedger, planned: Planned) -> Iterator[Holding]:
+        """What is billed by the hour, at what the server said last; without what had ended before the run."""
+        seen, now = planned.observed.observations, planned.observed.at
+        for key, record in ledger.records().items():
+            observation = seen.get(key)
+            if bills(record, observation, now):
+                price = max(most_per_hour_usd(record, observation), self._listed_price(record))
+                if price:
+                    yield Holding(record.address, price, node_of(record), record.deposed)
+
+    def _listed_price(self, record: Record) -> Decimal:
+        """USD per hour by the newest list of pods: an announced price may have come into effect meanwhile."""
+        listing = self.connection.poller.latest
+        row = listing.pods.get(str(record.id)) if listing is not None else None
+        return (row.price_per_hour_usd if row is not None else None) or Decimal(0)
 
     async def carry_out(
         self,
@@ -136,7 +170,11 @@ class Session:
             emitter=self.emitter,
             now=self.connection.client.server_time,
             rescue=Rescuer(self, ledger, drivers, planned, run).rescue,
-            found=planned.observed.imports,
+            found=(
+                takeovers(ledger.state.records.values(), planned.observed)
+                if self.request.refresh_only
+                else planned.observed.imports
+            ),
         )
         results = await applier.apply(parallelism=self.options.parallelism, stop=self.interrupt.first)
         self.outcome.results.extend(results)
@@ -146,14 +184,6 @@ class Session:
         if any(result.kind is ResultKind.UNKNOWN for result in results):
             self.outcome.codes.add(ExitCode.UNKNOWN_OUTCOME)
         return results
-
-
-def _holdings(ledger: JournaledLedger, ended: Collection[str | None]) -> Iterator[Holding]:
-    """What is billed by the hour; without what was seen to bill no more before the run."""
-    for record in ledger.records().values():
-        price = kind(record.kind).price_per_hour_usd(record)
-        if price and record.id not in ended:
-            yield Holding(record.address, price, node_of(record), record.deposed)
 
 
 def _open_rents(ledger: JournaledLedger) -> Mapping[Address, Decimal]:

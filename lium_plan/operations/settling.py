@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import Diagnostic, ExitCode, error
 from lium_plan.engine.recover import recover
-from lium_plan.kinds.protocol import Driver, Json, Record, Verb
+from lium_plan.kinds.protocol import Driver, Verb
 from lium_plan.lium.errors import LiumError
-from lium_plan.marks import lineage_mark, scope_mark
 from lium_plan.operations.connecting import api_diagnostic
 from lium_plan.operations.planning import Planned
 from lium_plan.operations.session import Session, only, until_interrupted
+from lium_plan.planning.observed import Late
 from lium_plan.planning.order import Graph
 from lium_plan.planning.plan import Plan
 from lium_plan.state.journal import JournaledLedger
@@ -35,11 +36,12 @@ async def settle(
         outcome.diagnostics.append(api_diagnostic(failure, "settle what an earlier run left open"))
         outcome.codes.add(ExitCode.PARTIAL)
         return None
+    outcome.proofs.extend(run.proofs)
     if recovery.unknown:
         outcome.diagnostics.extend(recovery.unknown)
         outcome.codes.add(ExitCode.UNKNOWN_OUTCOME)
-    await _take_late_pods(ledger, drivers)
     again = await session.plan(ledger.state)
+    take_in(ledger, again.observed.late)  # the plan counts on them already
     if again.plan.refusal is not None:
         outcome.diagnostics.extend(again.plan.diagnostics)
         outcome.codes.add(again.plan.refusal)
@@ -49,7 +51,30 @@ async def settle(
         outcome.diagnostics.append(beyond)
         outcome.codes.add(ExitCode.PARTIAL)
         return None
-    return _without_unknown(again, {effect.address for effect in ledger.state.open.values()})
+    kept = _as_confirmed(planned.plan, again)
+    return _without_unknown(kept, {effect.address for effect in ledger.state.open.values()})
+
+
+def take_in(ledger: JournaledLedger, late: Iterable[Late]) -> None:
+    """Pods that are ours by their names get their records."""
+    for pod in late:
+        ledger.put(pod.record)
+        ledger.unwatch(pod.name)
+
+
+def _as_confirmed(confirmed: Plan, fresh: Planned) -> Planned:
+    """Settling takes minutes, and the market moves: offers and ceilings are those that were confirmed."""
+    rents = {action.address: action for action in confirmed.actions if action.ceiling_per_hour_usd is not None}
+    actions = tuple(
+        replace(
+            action, offer=rent.offer, alternatives=rent.alternatives, ceiling_per_hour_usd=rent.ceiling_per_hour_usd
+        )
+        if action.verb in (Verb.CREATE, Verb.REPLACE) and (rent := rents.get(action.address)) is not None
+        else action
+        for action in fresh.plan.actions
+    )
+    limit = replace(fresh.plan.cost, ceiling_per_hour_usd=confirmed.cost.ceiling_per_hour_usd)
+    return replace(fresh, plan=replace(fresh.plan, actions=actions, cost=limit))
 
 
 def _without_unknown(planned: Planned, unknown: Collection[Address]) -> Planned:
@@ -64,32 +89,6 @@ def _without_unknown(planned: Planned, unknown: Collection[Address]) -> Planned:
         if action.verb in (Verb.DESTROY, Verb.FORGET) or action.address not in left_out
     )
     return only(planned, tuple(kept))
-
-
-async def _take_late_pods(ledger: JournaledLedger, drivers: Mapping[str, Driver]) -> None:
-    """A pod that appeared under a name whose rent was settled as not done is ours: adopted, or deleted."""
-    state = ledger.state
-    watched = {item.name: item for item in state.watched}
-    if not watched:
-        return
-    survey = await drivers["pod"].survey(
-        [record for record in state.records.values() if record.kind == "pod"],
-        scope_mark=scope_mark(state.project, state.stack),
-        lineage_mark=lineage_mark(state.lineage),
-    )
-    for found in survey.others:
-        item = watched.get(found.name)
-        if item is None:
-            continue
-        facts: dict[str, Json] = {
-            "pod_name": found.name,
-            "node_id": found.attributes.get("node_id"),
-            "price_per_hour_usd": str(found.price_per_hour_usd or 0),
-            "rented_at": found.since.isoformat() if found.since is not None else None,
-        }
-        taken = ledger.record(item.address) is not None
-        ledger.put(Record(item.address, found.id, "pending", {}, facts, deposed=taken))
-        ledger.unwatch(found.name)
 
 
 def _beyond(confirmed: Plan, fresh: Plan) -> Diagnostic | None:

@@ -18,6 +18,8 @@ from lium_plan.state.lock import Hold
 from lium_plan.state.model import State, check
 from lium_plan.state.repair import Salvage
 
+HIGHEST_PUSHED = 10**12
+
 
 def load_state(settings: Settings) -> State:
     """Raises `Failure` (1) when nothing was ever applied, or the files can't be read."""
@@ -103,12 +105,16 @@ def pull(settings: Settings) -> Pulled:
 async def push(
     settings: Settings, data: bytes, *, name: str, force: bool, dry_run: bool, lock_timeout_s: float = 0
 ) -> Pushed:
-    """Put a snapshot in place of the state. What was there is kept, and named.
+    """Put a snapshot in place of the state, edited or not. What was there is kept, and named.
 
     Raises `Failure`: 1 for what is no sound snapshot of this stack, or when the state there can't be read; 6 without
     `force` for another lineage, an older serial, and for what would be forgotten.
     """
-    pushed = codec.decode_snapshot(data, file=name)
+    pushed = codec.decode_snapshot(data, file=name, edited=True)
+    if max(pushed.serial, pushed.sequence) > HIGHEST_PUSHED:
+        # The next changes count on from there, and must have room.
+        message = f"{name}: `serial` and `sequence` can be {HIGHEST_PUSHED} at most"
+        raise Failure(ExitCode.ERROR, (error("state-shape", message),))
     unsound = [item for item in check(pushed) if item.severity is Severity.ERROR]
     if unsound:
         raise Failure(ExitCode.ERROR, unsound)

@@ -1,7 +1,7 @@
-"""Bookkeeping: what a plan changes in the state alone, before everything else: moves, and imports.
+"""Bookkeeping: what a plan changes in the state alone, before everything else: late pods, moves, and imports.
 
-Owns their actions, and the state as all other decisions see it, with both done. Neither costs anything or waits for
-anything, so `--target` and `--exclude` leave them as they are. Pure.
+Owns the actions of the last two, and the state as all other decisions see it, with all done. None of it costs anything
+or waits for anything, so `--target` and `--exclude` leave it as it is. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from lium_plan.diagnostics import Diagnostic, error
 from lium_plan.kinds.desired import Desired
 from lium_plan.kinds.protocol import FieldChange, Verb
 from lium_plan.kinds.registry import kind
-from lium_plan.planning.importing import foreign_marks, imported, with_imports
+from lium_plan.planning.importing import foreign_marks, idle_imports, imported, with_imports
+from lium_plan.planning.late import with_late
 from lium_plan.planning.moving import Moved, Relocated, relocate
 from lium_plan.planning.observed import Found, Observed
 from lium_plan.planning.plan import Action
@@ -45,6 +46,8 @@ def begin(
     stack: str,
 ) -> Start:
     """A destruction, and a plan that only looks, take things where they are. Raises `Failure` (1) for a bad import."""
+    if not request.refresh_only:
+        state, observed = with_late(state, observed)
     if desired is None or request.destroying or request.refresh_only or not (desired.moved or desired.imports):
         return Start(state, observed)
     moved = relocate(desired.moved, state, observed, wanted=desired.resources)
@@ -56,7 +59,7 @@ def begin(
         after if found else moved.state,
         seen,
         (*_moves(moved), *(_adoption(desired, address, item) for address, item in found.items())),
-        tuple(foreign_marks(found, state)),
+        (*foreign_marks(found, state), *idle_imports(desired, moved.state)),
         tuple(_conflict(move) for move in moved.conflicts),
     )
 

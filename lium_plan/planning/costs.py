@@ -12,7 +12,7 @@ from lium_plan.kinds.protocol import Record, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.decisions import Decision
 from lium_plan.planning.placement import Placed
-from lium_plan.planning.rents import bills, created_at, due_at, removal_at, ttl_s
+from lium_plan.planning.rents import bills, created_at, due_at, most_per_hour_usd, removal_at, ttl_s
 from lium_plan.planning.situation import Situation
 
 SETTING_TTL = frozenset({Verb.UPDATE, Verb.REBOOT, Verb.ADOPT, Verb.RUN})
@@ -20,6 +20,8 @@ SETTING_TTL = frozenset({Verb.UPDATE, Verb.REBOOT, Verb.ADOPT, Verb.RUN})
 ZERO = Decimal(0)
 CENT = Decimal("0.01")
 HOUR_S = 3600
+FLOOR_HOURS = Decimal("0.25")
+"""The server wants more than 15 minutes of every open pod on the account (contract §2.4.3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Line:
     address: Address
     price_per_hour_usd: Decimal
     ceiling_per_hour_usd: Decimal
-    """What it may come to cost; the price itself for a pod that runs already."""
+    """What it may come to cost; the price itself for a pod that a listing has shown."""
     ends: datetime | None
     """When its time to live is over; None: it has none."""
     new: bool
@@ -75,6 +77,34 @@ class Bill:
         return total.quantize(CENT)
 
 
+@dataclass(frozen=True, slots=True)
+class Funds:
+    """What pays for it: the account's balance, beside all that is open there once the plan is carried out."""
+
+    balance_usd: Decimal
+    per_hour_usd: Decimal
+
+    @property
+    def floor_usd(self) -> Decimal:
+        """Nothing is rented unless the balance is more than that."""
+        return self.per_hour_usd * FLOOR_HOURS
+
+    @property
+    def runway_h(self) -> Decimal | None:
+        """How long the balance lasts; None: nothing is used up."""
+        return max(self.balance_usd, ZERO) / self.per_hour_usd if self.per_hour_usd else None
+
+
+def funds(situation: Situation, costs: Bill) -> Funds | None:
+    """None: the balance is not known, or the account is exempt."""
+    balance = situation.observed.balance_usd
+    if balance is None:
+        return None
+    account = situation.observed.open_pods_price_usd or ZERO
+    others = max(account - costs.before_per_hour_usd, ZERO)
+    return Funds(balance, costs.after_per_hour_usd + others)
+
+
 def bill(situation: Situation, kept: Sequence[Decision], placed: Mapping[Address, Placed]) -> Bill:
     """What runs before and after `kept`; a create without an offer costs nothing, for nothing is rented."""
     fates = {decision.id: decision for decision in kept}
@@ -94,6 +124,8 @@ def bill(situation: Situation, kept: Sequence[Decision], placed: Mapping[Address
 def _spent(situation: Situation, running: Sequence[tuple[Record, Decimal]]) -> Decimal:
     if situation.observed.spent_usd is not None:
         return situation.observed.spent_usd
+    if situation.policy.max_total_cost_usd is None:
+        return ZERO  # nobody asks
     total = ZERO
     for record, price in running:
         since = created_at(record)
@@ -131,7 +163,8 @@ def _staying_line(situation: Situation, record: Record, price: Decimal, fate: De
     if resource is not None and (ends is None or (fate is not None and fate.verb in SETTING_TTL)):
         due = due_at(record, resource, situation.now)
         ends = due if due is not None or ttl_s(resource) is None else ends
-    return Line(record.address, price, price, ends, new=False)
+    most = max(price, most_per_hour_usd(record, situation.observation(record)))
+    return Line(record.address, price, most, ends, new=False)
 
 
 def _new_lines(situation: Situation, kept: Iterable[Decision], placed: Mapping[Address, Placed]) -> Iterable[Line]:

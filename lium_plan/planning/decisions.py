@@ -14,6 +14,7 @@ from lium_plan.addresses import Address, matches_any
 from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
 from lium_plan.kinds.differ import field_changes
 from lium_plan.kinds.protocol import (
+    NOTHING,
     Change,
     Comparison,
     FieldChange,
@@ -27,7 +28,8 @@ from lium_plan.kinds.protocol import (
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.order import Cycle, toposort
 from lium_plan.planning.plan import Drift
-from lium_plan.planning.rents import EXCLUSIVE, expired_since, host_of
+from lium_plan.planning.refreshing import REASON, differences, is_known, refreshed, told_times
+from lium_plan.planning.rents import EXCLUSIVE, expired_since, host_of, is_being_extended
 from lium_plan.planning.situation import Situation, listing_key
 
 UNREACHABLE = "unreachable"
@@ -54,6 +56,8 @@ class Decision:
     """The deletion that ends a replacement whose new half comes first."""
     releases: bool = False
     """It is forgotten here and stays on the account."""
+    source: str | None = None
+    """The id of what is taken into the state as it is: that changes nothing else."""
 
     @property
     def id(self) -> str:
@@ -149,11 +153,14 @@ def _decide_desired(situation: Situation, resource: Resource, comparison: Compar
         decisions.add(Decision(record.address, Verb.FORGET, "its pod is gone", record=record))
         return
     change = _as_asked(situation, resource, kind(resource.kind).compare(resource, record, seen, comparison))
+    if is_being_extended(record, change.drift, situation.open):
+        change = NOTHING
     decisions.diagnostics.extend(change.diagnostics)
-    if change.drift is not None:
-        decisions.drift.append(Drift(record.address, change.drift, _attribute_changes(record, seen)))
     if situation.request.refresh_only:
+        _refresh(record, seen, change.drift, decisions)
         return
+    if change.drift is not None and (change.verb is Verb.REPLACE or not is_known(record, seen)):
+        decisions.drift.append(Drift(record.address, change.drift, _attribute_changes(record, seen)))
     change = _with_protection(resource, record, change)
     if change.verb is None:
         return
@@ -172,6 +179,16 @@ def _decide_desired(situation: Situation, resource: Resource, comparison: Compar
                 second_half=True,
             )
         )
+
+
+def _refresh(record: Record, seen: Observation | None, status: str | None, decisions: Decisions) -> None:
+    """What differs from the record is taken into it."""
+    fresh = refreshed(record, seen)
+    if fresh is None:
+        return
+    changes = differences(record, fresh)
+    decisions.drift.append(Drift(record.address, status or "changed", changes))
+    decisions.add(Decision(record.address, Verb.ADOPT, REASON, record=record, changes=changes, source=record.id))
 
 
 def _host_is_unreachable(resource: Resource, decisions: Decisions) -> bool:
@@ -252,7 +269,7 @@ def _attribute_changes(record: Record, seen: Observation | None) -> tuple[FieldC
     if seen is None:
         return ()
     shared: dict[str, Json] = {name: record.attributes[name] for name in seen.attributes if name in record.attributes}
-    return field_changes(shared, {name: seen.attributes[name] for name in shared})
+    return field_changes(told_times(shared), told_times({name: seen.attributes[name] for name in shared}))
 
 
 # --- what nobody wants ---------------------------------------------------------------------------------------
@@ -274,7 +291,9 @@ def _decide_unwanted(situation: Situation, record: Record, decisions: Decisions)
         status, reason = _why_gone(situation, record, seen)
         decisions.drift.append(Drift(record.address, status))
         decisions.add(Decision(record.address, Verb.FORGET, reason, record=record, deposed_id=deposed_id))
-    elif not situation.request.refresh_only:
+    elif situation.request.refresh_only:
+        _refresh(record, seen, None, decisions)
+    else:
         decisions.add(
             Decision(
                 record.address, Verb.DESTROY, _why_unwanted(situation, record), record=record, deposed_id=deposed_id

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from lium_plan.kinds.pod.offers import Bounds, Offer, Requirement, preference
 
@@ -42,7 +43,9 @@ class Exclusion:
         )
         if self.nearest is None:
             return text
-        return f"{text}; {self.cure} would give the cheapest at {_price(self.nearest)}"
+        # With other constraints loosened too, what those alone keep away may be cheaper still.
+        which = "one" if self.others else "the cheapest"
+        return f"{text}; {self.cure} would give {which} at {_price(self.nearest)}"
 
 
 def explain(
@@ -50,7 +53,8 @@ def explain(
 ) -> tuple[Exclusion, ...]:
     """The constraints that exclude something, those first whose lifting alone would help, then by how many.
 
-    `fitting` are the offers that meet all of them, and that are taken or about to rise.
+    `fitting` are offers that meet all of them, one of each node, and that other members take; what else meets them is
+    about to rise.
     """
     faults = [(offer, requirement.violations(offer)) for offer in sorted(offers, key=preference)]
     considered = [(offer, names) for offer, names in faults if not {"gpu", "gpu count"} & set(names)] or faults
@@ -70,11 +74,12 @@ def explain(
     for name, count in excluded.items():
         among = considered if any(name in names for _, names in considered) else faults
         found.append(_exclusion(requirement, name, count, len(among), *nearest[name]))
-    met = sum(not names for _, names in considered)
+    had = {offer.node_id for offer in fitting}
+    rising = sum(not names and offer.node_id not in had for offer, names in considered)
     if fitting:
         found.append(Exclusion(TAKEN, "", len(fitting), len(considered)))
-    if met > len(fitting):
-        found.append(Exclusion(RISING, "", met - len(fitting), len(considered)))
+    if rising:
+        found.append(Exclusion(RISING, "", rising, len(considered)))
     return tuple(sorted(found, key=_rank))
 
 
@@ -139,8 +144,8 @@ def cure(requirement: Requirement, constraint: str, offer: Offer | None) -> str:
         "regions": lambda offer: offer.location,
         "spot_policy": lambda offer: "auto",
         "max_price": lambda offer: f"{offer.price_per_hour_usd.normalize():f}",
-        "min_download": lambda offer: f"{offer.download_mbps or 0}Mbps",
-        "min_cuda": lambda offer: f"{offer.cuda}" if offer.cuda is not None else "leaving it out",
+        "min_download": lambda offer: _told(offer.download_mbps, "Mbps"),
+        "min_cuda": lambda offer: _told(offer.cuda, ""),
         "node_ids": lambda offer: offer.node_id,
         "exclude_nodes": lambda offer: f"not excluding {offer.node_id}",
     }
@@ -150,8 +155,15 @@ def cure(requirement: Requirement, constraint: str, offer: Offer | None) -> str:
 
 def _reaching(bounds: Bounds, value: int, unit: str) -> str:
     """The range, opened as far as it takes to hold `value`."""
-    above = bounds.maximum is not None and value > bounds.maximum
-    return f"..{value}{unit}" if above else f"{value}{unit}.."
+    low, high = bounds.minimum, bounds.maximum
+    if high is not None and value > high:
+        return f"{'' if low is None else f'{low.normalize():f}{unit}'}..{value}{unit}"
+    return f"{value}{unit}..{'' if high is None else f'{high.normalize():f}{unit}'}"
+
+
+def _told(value: Decimal | None, unit: str) -> str:
+    """What an offer has; one that does not tell fits no bound."""
+    return "leaving it out" if value is None else f"{value.normalize():f}{unit}"
 
 
 def _size(bounds: Bounds) -> str:

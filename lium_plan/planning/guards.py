@@ -17,14 +17,12 @@ from lium_plan.kinds.pod.spec import DEAD_STATUSES
 from lium_plan.kinds.protocol import Marked, Record, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.marks import lineage_mark, scope_mark
-from lium_plan.planning.costs import Bill
+from lium_plan.planning.costs import Bill, funds
 from lium_plan.planning.decisions import Decision
 from lium_plan.planning.rents import due_at, health, ttl_s
 from lium_plan.planning.situation import Situation
 from lium_plan.state.model import State
 
-BALANCE_HOURS = Decimal("0.25")
-"""The server wants more than 15 minutes of every open pod on the account (contract §2.4.3)."""
 TAKING = frozenset({Verb.DESTROY, Verb.REPLACE, Verb.REBOOT})
 """What loses the content of a container."""
 SHOWN = 10
@@ -152,23 +150,17 @@ def guard_past_ttl(guarded: Guarded) -> Iterator[Diagnostic]:
 
 
 def guard_balance(guarded: Guarded) -> Iterator[Diagnostic]:
-    balance, bill = guarded.situation.observed.balance_usd, guarded.bill
-    if balance is None or not guarded.renting:
+    held = funds(guarded.situation, guarded.bill)
+    if held is None or not guarded.renting or held.balance_usd > held.floor_usd:
         return
-    account = guarded.situation.observed.open_pods_price_usd
-    others = max((account or Decimal(0)) - bill.before_per_hour_usd, Decimal(0))
-    hourly = bill.after_per_hour_usd + others
-    floor = hourly * BALANCE_HOURS
-    if balance <= floor:
-        new = sum((line.price_per_hour_usd for line in bill.rents), Decimal(0))
-        runway_h = balance / hourly if hourly else Decimal(0)
-        yield error(
-            "balance-too-low",
-            f"the balance of {dollars(balance)} is not more than 15 minutes of all open pods with the new ones "
-            f"({dollars(hourly)}/h, of which {dollars(new)}/h are new), so the server would refuse to rent; it would "
-            f"last {runway_h * 60:.0f} min",
-            hint=f"top up to more than {dollars(floor)}, or rent less",
-        )
+    new = sum((line.price_per_hour_usd for line in guarded.bill.rents), Decimal(0))
+    yield error(
+        "balance-too-low",
+        f"the balance of {dollars(held.balance_usd)} is not more than 15 minutes of all open pods with the new ones "
+        f"({dollars(held.per_hour_usd)}/h, of which {dollars(new)}/h are new), so the server would refuse to rent; it "
+        f"would last {held.runway_h or Decimal(0):.2f} h",
+        hint=f"top up to more than {dollars(held.floor_usd)}, or rent less",
+    )
 
 
 # --- what would be lost --------------------------------------------------------------------------------------
@@ -272,25 +264,47 @@ def guard_foreign_lineage(guarded: Guarded) -> Iterator[Diagnostic]:
         return
     own = lineage_mark(situation.state.lineage) if situation.state is not None else None
     mine = scope_mark(guarded.project, guarded.stack)
-    found = [other for other in situation.observed.others if other.scope_mark == mine and _runs_under(other, own)]
-    if not found:
+    found = [other for other in situation.observed.others if other.scope_mark == mine and runs(other)]
+    theirs = [other for other in found if other.lineage_mark != own]
+    if theirs:
+        lineages = sorted({other.lineage_mark for other in theirs if other.lineage_mark is not None})
+        yield error(
+            "foreign-lineage",
+            f"{len(theirs)} pods of project {guarded.project}, stack {guarded.stack} run under another state "
+            f"({', '.join(lineages)}), for {bill_of(theirs)}",
+            hint="if that state is lost, take them over: lium-plan state recover"
+            + (f" --lineage {lineages[0]}" if len(lineages) > 1 else "")
+            + "; if they are somebody else's, go on beside them: --allow-foreign-lineage",
+        )
+
+
+def guard_lost(guarded: Guarded) -> Iterator[Diagnostic]:
+    """A state that was put back to an earlier day must not rent again what it has forgotten."""
+    situation = guarded.situation
+    if situation.state is None or situation.request.destroying:
         return
-    total = sum((other.price_per_hour_usd or Decimal(0) for other in found), Decimal(0))
-    names = _listed([f"{other.name} ({dollars(other.price_per_hour_usd or Decimal(0))}/h)" for other in found])
-    lineages = sorted({other.lineage_mark for other in found if other.lineage_mark is not None})
-    yield error(
-        "foreign-lineage",
-        f"{len(found)} pods of project {guarded.project}, stack {guarded.stack} run under another state "
-        f"({', '.join(lineages)}), for {dollars(total)}/h: {names}",
-        hint="if that state is lost, take them over: lium-plan state recover"
-        + (f" --lineage {lineages[0]}" if len(lineages) > 1 else "")
-        + "; if they are somebody else's, go on beside them: --allow-foreign-lineage",
-    )
+    own = lineage_mark(situation.state.lineage)
+    lost = [other for other in situation.observed.others if other.lineage_mark == own and runs(other)]
+    if lost:
+        yield error(
+            "lost-pods",
+            f"the state does not know {len(lost)} of the pods that it has rented and that run, for {bill_of(lost)}",
+            hint="the state is older than they are; take them in again: lium-plan import ADDRESS ID; "
+            "or look at them, and delete them: lium-plan orphans [--delete]",
+        )
 
 
-def _runs_under(other: Marked, own: str | None) -> bool:
+def runs(other: Marked) -> bool:
+    """Whether it is a living pod that some state of ours has rented."""
     alive = other.price_per_hour_usd is not None and other.attributes.get("status") not in DEAD_STATUSES
-    return alive and other.lineage_mark is not None and other.lineage_mark != own
+    return alive and other.lineage_mark is not None
+
+
+def bill_of(pods: Sequence[Marked]) -> str:
+    """What they cost together, and each: `$0.32/h: lp-… ($0.16/h), …`."""
+    total = sum((pod.price_per_hour_usd or Decimal(0) for pod in pods), Decimal(0))
+    names = _listed([f"{pod.name} ({dollars(pod.price_per_hour_usd or Decimal(0))}/h)" for pod in pods])
+    return f"{dollars(total)}/h: {names}"
 
 
 def guard_project(guarded: Guarded) -> Iterator[Diagnostic]:
@@ -317,6 +331,7 @@ def dollars(amount: Decimal) -> str:
 GUARDS: tuple[Guard, ...] = (
     guard_project,
     guard_foreign_lineage,
+    guard_lost,
     guard_protected,
     guard_max_destroy,
     guard_hourly_cost,

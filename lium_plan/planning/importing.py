@@ -66,6 +66,19 @@ def with_imports(state: State, observed: Observed, found: Mapping[Address, Found
     )
 
 
+def idle_imports(desired: Desired, state: State | None) -> Iterator[Diagnostic]:
+    """Entries that are not done, of members that a counted fleet does not want at the moment."""
+    for entry in pending_imports(desired.imports, state.records if state is not None else {}):
+        if entry.address not in desired.resources:
+            yield warning(
+                "not-imported",
+                f"{entry.id} is not imported: the fleet has enough members without it",
+                address=str(entry.address),
+                position=entry.position,
+                hint="raise its `nodes`, or take the entry out",
+            )
+
+
 def _why_not(entry: Import, other: Found | None, owners: Mapping[str, str]) -> str | None:
     if entry.id in owners:
         return f"this state has it already, as {owners[entry.id]}; `moved` gives it another address"

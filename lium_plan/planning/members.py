@@ -108,6 +108,9 @@ def _has_completed(
 
 def sort_members(names: Iterable[str]) -> tuple[str, ...]:
     """Member order: numbers as numbers, then names."""
+    names = tuple(names)
+    if len(names) < 2:
+        return names
     return tuple(sorted(names, key=lambda name: Address.of("fleet", "x", name).sort_key))
 
 

@@ -32,6 +32,19 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class Late:
+    """A pod that is ours by its name, though no record has its id."""
+
+    name: str
+    record: Record
+    """The row that the state gets for it; deposed where its address has another one."""
+    observation: Observation
+    since: datetime
+    why: str
+    """How that came about: `which …`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """One look at the account and at the market."""
 
@@ -48,6 +61,8 @@ class Observed:
     """By record key; a record that is missing here was not looked at."""
     others: tuple[Marked, ...] = ()
     """What no record holds."""
+    late: tuple[Late, ...] = ()
+    """What appeared under names that are watched, or that records have."""
     feed: Feed | None = None
     """None: the market was not read, because nothing could need it."""
     open_pods_price_usd: Decimal | None = None

@@ -29,6 +29,8 @@ def toposort(nodes: Iterable[Node], edges: Mapping[Node, Iterable[Node]]) -> tup
     """
     order = tuple(dict.fromkeys(nodes))
     place = {node: index for index, node in enumerate(order)}
+    if all(place.get(before, -1) < index for index, node in enumerate(order) for before in edges.get(node, ())):
+        return order  # each comes after what it waits for already
     sorter: TopologicalSorter[int] = TopologicalSorter()
     for index, node in enumerate(order):
         sorter.add(index, *(place[before] for before in edges.get(node, ()) if before in place))

@@ -9,8 +9,10 @@ compete the solver is loaded. Where not everybody can be placed, as many are as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -141,37 +143,91 @@ def gather(needs: Sequence[Need], feed: Feed, in_use: Mapping[str, tuple[str, ..
     free: dict[str, int] = {}
     for offer in offers:
         free[offer.node_id] = max(free.get(offer.node_id, 0), offer.gpu_count)
-    together: dict[tuple[str, Requirement, str, datetime | None], list[Need]] = {}
+    fitting = _Fitting(offers)
+    together: dict[tuple[str, Placement, bool, int], list[Need]] = {}
+    alone = _alone(needs, in_use)
     for need in needs:
-        fleet = "" if need.placement == Placement.ANY else need.fleet
-        together.setdefault((fleet, need.requirement, need.placement, need.until), []).append(need)
-    fitting: dict[tuple[Requirement, datetime | None], Mapping[str, Offer]] = {}
-    parties: list[Party] = []
-    for (_, requirement, placement, until), members in together.items():
-        if (requirement, until) not in fitting:
-            fitting[requirement, until] = _candidates(requirement, until, offers)
-        parties.append(
-            Party(
-                number=len(parties),
-                fleets=tuple(dict.fromkeys(need.fleet for need in members)),
-                placement=Placement(placement),
-                size=len(members),
-                gpu_count=requirement.gpu_count,
-                candidates=fitting[requirement, until],
-            )
+        written = Placement(need.placement)
+        placement = Placement.ANY if need.fleet in alone else written
+        fleet = "" if placement is Placement.ANY else need.fleet
+        lone_packs = placement is not written and written is Placement.PACK
+        together.setdefault((fleet, placement, lone_packs, fitting.number(need)), []).append(need)
+    parties = [
+        Party(
+            number=number,
+            fleets=tuple(dict.fromkeys(need.fleet for need in members)),
+            placement=placement,
+            size=len(members),
+            gpu_count=members[0].requirement.gpu_count,
+            candidates=fitting.candidates(candidates),
+            lone_packs=lone_packs,
         )
+        for number, ((_, placement, lone_packs, candidates), members) in enumerate(together.items())
+    ]
     living = frozenset((fleet, node) for fleet, nodes in in_use.items() for node in nodes)
     by_rank = sorted({offer.node_id: offer for offer in offers}.values(), key=lambda offer: preference(offer)[1:])
     ranks = {offer.node_id: rank for rank, offer in enumerate(by_rank)}
     return Crowd(tuple(parties), tuple(map(tuple, together.values())), Room(free, living), ranks)
 
 
-def _candidates(requirement: Requirement, until: datetime | None, offers: Iterable[Offer]) -> Mapping[str, Offer]:
-    found: dict[str, Offer] = {}
-    for offer in offers:
-        if requirement.fits(offer) and not rises_too_far(requirement, offer, until):
-            found.setdefault(offer.node_id, offer)
-    return found
+def _alone(needs: Iterable[Need], in_use: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+    """The fleets with one member and no other pod: there is nobody to keep it apart from, or near to."""
+    sizes = Counter(need.fleet for need in needs)
+    return frozenset(fleet for fleet, size in sizes.items() if size == 1 and not in_use.get(fleet))
+
+
+class _Fitting:
+    """Which offers fit whom. Needs to which the same ones are open have one number, whatever they are written as."""
+
+    def __init__(self, offers: Sequence[Offer]) -> None:
+        self._offers = offers
+        self._shelves: dict[Requirement, _Shelf] = {}
+        self._numbers: dict[tuple[_Shelf, int, tuple[int, ...]], int] = {}
+        self._found: list[Mapping[str, Offer]] = []
+
+    def number(self, need: Need) -> int:
+        shelf = self._shelf(need.requirement)
+        end = shelf.end(need.requirement.max_price_usd)
+        rising = tuple(
+            place
+            for place in shelf.announced
+            if place < end and rises_too_far(need.requirement, shelf.offers[place], need.until)
+        )
+        number = self._numbers.setdefault((shelf, end, rising), len(self._found))
+        if number == len(self._found):
+            self._found.append(shelf.candidates(end, rising))
+        return number
+
+    def candidates(self, number: int) -> Mapping[str, Offer]:
+        """The best offer of each node, best first."""
+        return self._found[number]
+
+    def _shelf(self, requirement: Requirement) -> _Shelf:
+        unlimited = replace(requirement, max_price_usd=None)
+        if unlimited not in self._shelves:
+            self._shelves[unlimited] = _Shelf(tuple(offer for offer in self._offers if unlimited.fits(offer)))
+        return self._shelves[unlimited]
+
+
+class _Shelf:
+    """The offers that fit at any price, cheapest first."""
+
+    def __init__(self, offers: tuple[Offer, ...]) -> None:
+        self.offers = offers
+        self.announced = [place for place, offer in enumerate(offers) if offer.pending_price_per_hour_usd is not None]
+        """Where those stand whose price is going to rise."""
+        self._prices = [offer.price_per_hour_usd for offer in offers]
+
+    def end(self, limit: Decimal | None) -> int:
+        """How many of them cost no more."""
+        return len(self.offers) if limit is None else bisect_right(self._prices, limit)
+
+    def candidates(self, end: int, without: Collection[int]) -> Mapping[str, Offer]:
+        found: dict[str, Offer] = {}
+        for place in range(end):
+            if place not in without:
+                found.setdefault(self.offers[place].node_id, self.offers[place])
+        return found
 
 
 # --- from seats to members -----------------------------------------------------------------------------------
@@ -183,7 +239,8 @@ def _outcomes(crowd: Crowd, seating: Seating, feed: Feed) -> Iterator[tuple[Addr
     for party in crowd.parties:
         for node, count in seating.get(party.number, {}).items():
             left[node] -= count * party.gpu_count
-            fleet_on.update((fleet, node) for fleet in party.fleets)
+            if party.placement is Placement.SPREAD:
+                fleet_on.add((party.fleet, node))
     for party, needs in zip(crowd.parties, crowd.needs, strict=True):
         seats = seating.get(party.number, {})
         taken = [offer for node, offer in party.candidates.items() for _ in range(seats.get(node, 0))]

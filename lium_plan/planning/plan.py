@@ -38,7 +38,7 @@ class Action:
     """False: happens every time (`run: always`, a renewed TTL) and is no change."""
     source: str | None = None
     """Of an action that changes the state alone, before all others: the key that a record is moved from, or the id of
-    what is imported."""
+    what is imported or refreshed."""
     releases: bool = False
     """Forgotten, and stays: it is kept among the released."""
 
@@ -83,6 +83,12 @@ class Cost:
     """The stack's limit per hour; None: none was set."""
     until_ttl_usd: Decimal | None = None
     """The most that the pods can cost until their last TTL; None when one of them has none."""
+    balance_usd: Decimal | None = None
+    """Of the account; None: not known, or it needs none."""
+    balance_floor_usd: Decimal | None = None
+    """15 minutes of all that is open on the account afterwards: nothing is rented at that or less."""
+    runway_s: float | None = None
+    """How long the balance lasts then; None: nothing is used up, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +137,14 @@ class Plan:
     """Targets, files, variables' names: what `apply PLANFILE` needs to read the manifest again."""
 
     @property
+    def refresh_only(self) -> bool:
+        """Whether it changes the state alone."""
+        return bool((self.options or {}).get("refresh_only"))
+
+    @property
     def applyable(self) -> bool:
-        return self.refusal is None and not self.errored and bool(self.actions or self.open)
+        settles = bool(self.open) and not self.refresh_only
+        return self.refusal is None and not self.errored and (bool(self.actions) or settles)
 
     @property
     def has_changes(self) -> bool:

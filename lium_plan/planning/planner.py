@@ -17,10 +17,11 @@ from lium_plan.kinds.pod.offers import Feed
 from lium_plan.kinds.protocol import Json, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.bookkeeping import begin
-from lium_plan.planning.costs import Bill, bill
+from lium_plan.planning.costs import Bill, bill, funds
 from lium_plan.planning.decisions import UNREACHABLE, Decision, Decisions, decide
 from lium_plan.planning.exclusions import summary as why_excluded
 from lium_plan.planning.guards import GUARDS, Guarded, check_identity, hourly_limit, refusals
+from lium_plan.planning.late import late_rows
 from lium_plan.planning.observed import Observed, wait_s
 from lium_plan.planning.order import Graph
 from lium_plan.planning.placement import Need, Placed, place
@@ -84,7 +85,7 @@ def make_plan(
         destroying=request.destroying,
         actions=(*start.actions, *(_action(given, decision, placed, graph, kept) for decision in selection.kept)),
         drift=tuple(sorted(decisions.drift, key=lambda drift: drift.address)),
-        open=tuple(_open(given)),
+        open=(*_open(given), *(() if request.refresh_only else late_rows(observed, decisions.made))),
         summary=summarise(selection.kept),
         cost=_cost(given, costs),
         rate_limit_wait_s=_wait_s(observed, selection.kept),
@@ -194,6 +195,7 @@ def _action(
         depends_on=tuple(dict.fromkeys(before)),
         deposed_id=decision.deposed_id,
         counted=decision.counted,
+        source=decision.source,
         releases=decision.releases,
     )
 
@@ -226,16 +228,24 @@ def summarise(kept: Iterable[Decision]) -> Summary:
 
 def _open(given: Situation) -> Iterator[Open]:
     for effect in sorted(given.open, key=lambda effect: effect.number):
+        if given.request.refresh_only:
+            yield Open(effect.address, effect.at, "leave it open: --refresh-only settles nothing")
+            continue
         unwanted = given.request.destroying or effect.address not in given.resources
         yield Open(effect.address, effect.at, kind(effect.address.kind).will(effect, destroying=unwanted))
 
 
 def _cost(given: Situation, costs: Bill) -> Cost:
+    held = funds(given, costs)
+    runway_h = held.runway_h if held is not None else None
     return Cost(
         before_per_hour_usd=costs.before_per_hour_usd,
         after_per_hour_usd=costs.after_per_hour_usd,
         ceiling_per_hour_usd=hourly_limit(given),
         until_ttl_usd=costs.until_ttl_usd,
+        balance_usd=held.balance_usd if held is not None else None,
+        balance_floor_usd=held.floor_usd if held is not None else None,
+        runway_s=None if runway_h is None else round(float(runway_h) * 3600),
     )
 
 

@@ -5,15 +5,17 @@ The only module of planning that knows the pods' spec, so that planner and guard
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 
 from lium_plan.addresses import Address
 from lium_plan.kinds.bootstrap.spec import BootstrapSpec
-from lium_plan.kinds.pod.lifetimes import deadline
+from lium_plan.kinds.pod.lifetimes import EXTEND, TTL_CHANGED, deadline
 from lium_plan.kinds.pod.offers import Offer
-from lium_plan.kinds.pod.spec import DEAD_STATUSES, PodSpec, offer_title
-from lium_plan.kinds.protocol import Json, Observation, Presence, Record, Resource
+from lium_plan.kinds.pod.spec import DEAD_STATUSES, PodSpec, offer_title, status_after
+from lium_plan.kinds.protocol import Json, Observation, OpenEffect, Presence, Record, Resource
 from lium_plan.kinds.task.spec import TaskSpec
 
 DEAD_RECORDS = ("failed", "broken", "deleting", "expired")
@@ -61,6 +63,11 @@ def health(record: Record, observation: Observation | None, now: datetime, *, se
     return Health.UNFINISHED if failed else Health.WELL
 
 
+def status_seen(record: Record, observation: Observation) -> str:
+    """What the record says once it takes over what was seen: a pod that is dead there is dead here."""
+    return status_after(observation.status or "") or record.status
+
+
 def bills(record: Record, observation: Observation | None, now: datetime) -> bool:
     """Whether it costs money now, as far as can be told: in doubt it does (contract §4.1)."""
     if health(record, observation, now) in (Health.GONE, Health.EXPIRED):
@@ -68,10 +75,25 @@ def bills(record: Record, observation: Observation | None, now: datetime) -> boo
     return observation is None or observation.status not in CLOSED
 
 
+def most_per_hour_usd(record: Record, observation: Observation | None) -> Decimal:
+    """What it may cost: the price that a listing shows or showed; until one has, its ceiling. 0 for what is free."""
+    shown = observation.attributes.get("price_per_hour_usd") if observation is not None else None
+    if shown is None and record.attributes.get("created_at") is None:
+        shown = record.attributes.get("ceiling_per_hour_usd")
+    return Decimal(str(shown if shown is not None else record.attributes.get("price_per_hour_usd") or 0))
+
+
 def expired_since(record: Record, now: datetime) -> timedelta | None:
     """How long ago the time to live of anything that has one ended; None while it lives on."""
     removal = removal_at(record, None)
     return now - removal if removal is not None and removal <= now else None
+
+
+def is_being_extended(record: Record, drift: str | None, open_effects: Iterable[OpenEffect]) -> bool:
+    """Whether its other end is what an effect without an outcome was about: settling that tells, and keeps it."""
+    return drift == TTL_CHANGED and any(
+        effect.op == EXTEND and effect.address == record.address for effect in open_effects
+    )
 
 
 def removal_at(record: Record, observation: Observation | None) -> datetime | None:

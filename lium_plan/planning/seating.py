@@ -31,6 +31,8 @@ class Party:
     gpu_count: int
     candidates: Mapping[str, Offer]
     """The offer on each node that fits, best first."""
+    lone_packs: bool = False
+    """Fleets of one that pack: each is on a node of its own count, wherever it sits."""
 
     @property
     def fleet(self) -> str:
@@ -68,14 +70,17 @@ def score(parties: Sequence[Party], room: Room, seating: Seating) -> Score:
     cost = Decimal(0)
     standing = 0
     packed: set[tuple[str, str]] = set()
+    lone = 0
     for party in parties:
         seats = seating.get(party.number, {})
-        standing += party.size - sum(seats.values())
+        seated = sum(seats.values())
+        standing += party.size - seated
+        lone += seated if party.lone_packs else 0
         for node, count in seats.items():
             cost += party.candidates[node].price_per_hour_usd * count
             if party.placement is Placement.PACK and count and (party.fleet, node) not in room.living:
                 packed.add((party.fleet, node))
-    return Score(standing, len(packed), cost)
+    return Score(standing, len(packed) + lone, cost)
 
 
 def everybody_first(parties: Sequence[Party], room: Room) -> Seating | None:

@@ -22,7 +22,6 @@ from lium_plan.planning.rents import EXCLUSIVE
 from lium_plan.planning.situation import Situation, listing_key
 
 MAKING = frozenset({Verb.CREATE, Verb.UPDATE, Verb.REBOOT, Verb.REPLACE, Verb.RUN, Verb.ADOPT})
-ENDING = frozenset({Verb.DESTROY, Verb.FORGET})
 LETTING_GO = frozenset({Verb.REBOOT, Verb.REPLACE, Verb.CREATE, Verb.DESTROY, Verb.FORGET})
 """After one of these a record no longer uses what it used."""
 
@@ -46,21 +45,23 @@ def sequence(situation: Situation, decisions: Decisions) -> Graph[str]:
 
 
 def drop_what_is_still_used(situation: Situation, decisions: Decisions) -> list[Diagnostic]:
-    """Takes back the end of what something that stays goes on using, and says so."""
+    """Takes back the end of what something that stays goes on using, and says so. What that uses in turn stays, too."""
     found: list[Diagnostic] = []
-    for identity, decision in tuple(decisions.made.items()):
-        if decision.verb is not Verb.DESTROY or decision.hosted:
-            continue
-        users = _users(situation, decision)
-        user = next((record for record in users if not _lets_go(record, decisions.made)), None)
-        if user is not None:
-            del decisions.made[identity]
-            if decision.deposed_id is None:
-                del decisions.verbs[decision.address]
+    while kept := list(_still_used(situation, decisions.made)):
+        for decision, user in kept:
+            del decisions.made[decision.id]
             found.append(
                 warning("still-used", f"kept, because {user.key} still uses it", address=str(decision.address))
             )
     return found
+
+
+def _still_used(situation: Situation, made: Mapping[str, Decision]) -> Iterator[tuple[Decision, Record]]:
+    for decision in made.values():
+        if decision.verb is Verb.DESTROY and not decision.hosted:
+            user = next((record for record in _users(situation, decision) if not _lets_go(record, made)), None)
+            if user is not None:
+                yield decision, user
 
 
 def _users(situation: Situation, decision: Decision) -> Iterator[Record]:
@@ -76,7 +77,9 @@ def _users(situation: Situation, decision: Decision) -> Iterator[Record]:
 
 def _lets_go(record: Record, made: Mapping[str, Decision]) -> bool:
     decision = made.get(record.key)
-    return decision is not None and decision.verb in LETTING_GO
+    if decision is None or decision.verb not in LETTING_GO:
+        return False
+    return not decision.creates_first or f"{decision.address}#{record.id or 'old'}" in made
 
 
 def _listing(decision: Decision) -> tuple[bool, tuple[int, tuple[str, str, int, int, str, str]], str]:
@@ -94,7 +97,7 @@ def _after_making(
         before = made.get(str(address))
         if before is not None and before.verb in MAKING:
             yield before.id
-        if decision.verb in (Verb.CREATE, Verb.REPLACE) and address.kind in EXCLUSIVE:
+        if decision.verb in (Verb.CREATE, Verb.REPLACE):
             yield from (leaver for leaver in leavers.get(address, ()) if leaver != decision.id)
 
 
@@ -126,7 +129,6 @@ def _after_ending(
         fate = made.get(str(host.address)) if host is not None else None
         if fate is not None and fate.verb in LETTING_GO:
             yield fate.id
-        return
     if decision.second_half:
         yield str(decision.address)
         if decision.address in parts:

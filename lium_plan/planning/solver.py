@@ -236,7 +236,7 @@ class _Model:
         return _Goal(dict.fromkeys(self._standing, 1.0), 1.0)
 
     def packs_goal(self) -> _Goal:
-        return _Goal(dict.fromkeys(self._packs.values(), 1.0), 1.0)
+        return _Goal(dict.fromkeys((*self._packs.values(), *self._lone_seats()), 1.0), 1.0)
 
     def cost_goal(self) -> _Goal:
         return _Goal({column: seat.price_usd for column, seat in enumerate(self.seats)}, PRICE_UNIT)
@@ -248,8 +248,10 @@ class _Model:
         """A sum in which those that come first weigh most; its least is nearly always the least of each in turn."""
         dearest = max((seat.price_usd for seat in self.seats), default=0.0)
         standing = dict.fromkeys(self._standing, STANDING_WEIGHT * dearest)
-        packs = dict.fromkeys(self._packs.values(), PACK_WEIGHT * dearest)
-        return _Goal({**self.cost_goal().factors, **standing, **packs}, PRICE_UNIT)
+        factors = {**self.cost_goal().factors, **standing}
+        for column in self.packs_goal().factors:
+            factors[column] = factors.get(column, 0.0) + PACK_WEIGHT * dearest
+        return _Goal(factors, PRICE_UNIT)
 
     def attempt(self) -> None:
         """A short look at all goals together, for something better to go on from."""
@@ -275,6 +277,11 @@ class _Model:
         """From now on fleets that pack are on no other nodes than now; a much easier thing than on no more nodes."""
         for column in self._packs.values():
             self._upper[column] = self.values[column]
+        self.keep(_Goal(dict.fromkeys(self._lone_seats(), 1.0), 1.0))
+
+    def _lone_seats(self) -> list[int]:
+        """Fleets of one that pack: each is on as many nodes as it has seats."""
+        return [column for column, seat in enumerate(self.seats) if self._parties[seat.party].lone_packs]
 
     def _search(self, goal: _Goal, *, effort: int) -> _Search:
         return _Search(self._rows, self._upper, len(self.seats), goal, self.values, effort=effort)

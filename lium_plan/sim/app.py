@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lium_plan.sim.api import account, backups, catalogue, envelope, objects, pods, rent, workspaces
 from lium_plan.sim.api.schemas.base import REFUSALS
 from lium_plan.sim.control import routes as control
 from lium_plan.sim.simulator import Simulator
-from lium_plan.sim.wire import Wire
+from lium_plan.sim.wire import DROP, Wire
 
 BASE = "/api"
 CONTROL = "/_sim"
@@ -30,6 +31,14 @@ class LocalLium:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError("the local Lium speaks HTTP only")
+        try:
+            await self._dispatch(scope, receive, send)
+        except asyncio.CancelledError:  # the server ends: its connections with it
+            if DROP not in scope.get("extensions", {}):
+                raise
+            scope["extensions"][DROP]()
+
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if path == BASE or path.startswith(f"{BASE}/"):
             await self.wire(self._under(BASE, _as_json(scope, always=False)), receive, send)
@@ -47,9 +56,27 @@ class LocalLium:
             await _plain(send, 403, {"detail": "Control routes answer to loopback addresses only"})
             return
         self.simulator.advance()
-        await _control()(scope, receive, send)
-        self.simulator.commit()
+        messages: list[Message] = []
+        try:
+            await _control()(scope, receive, _collecting(messages))
+        except Exception as problem:
+            if DROP not in scope.get("extensions", {}):
+                raise
+            self.simulator.say(f"{scope['method']} {scope['path']} failed: {problem!r}")
+        kept = self.simulator.commit()
         self.simulator.machines.kick()
+        if not kept:
+            await _plain(send, 500, {"detail": "The world's file can't be written"})
+            return
+        for message in messages:
+            await send(message)
+
+
+def _collecting(messages: list[Message]) -> Send:
+    async def send(message: Message) -> None:
+        messages.append(message)
+
+    return send
 
 
 def _as_json(scope: Scope, *, always: bool) -> Scope:
@@ -96,20 +123,35 @@ _OPTIONAL = frozenset({("get", "/executors"), ("get", "/executors/{executor_id}/
 
 class _Api(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        """FastAPI's document, with what a key is and where it is asked for."""
+        """FastAPI's document, with what a key is and where it is asked for, the bodies of rents, and the firewall's
+        answer to deletions."""
         if self.openapi_schema is None:
             document = super().openapi()
             document["components"]["securitySchemes"] = {
                 "ApiKey": {"type": "apiKey", "in": "header", "name": "X-API-KEY"},
                 "Session": {"type": "http", "scheme": "bearer"},
             }
+            for body in rent.BODIES:
+                document["components"]["schemas"][body.__name__] = body.model_json_schema()
             keys: list[dict[str, list[str]]] = [{"ApiKey": []}, {"Session": []}]
             for path, methods in document["paths"].items():
                 for method, route in methods.items():
+                    if "requestBody" in route:
+                        _without_null(route["requestBody"])
+                    if method == "delete":
+                        route["responses"]["4XX"]["content"]["text/plain"] = {"schema": {"type": "string"}}
                     if path not in _PUBLIC:
                         route["security"] = [*keys, {}] if (method, path) in _OPTIONAL else keys
         assert self.openapi_schema is not None
         return self.openapi_schema
+
+
+def _without_null(body: dict[str, Any]) -> None:
+    """A body that may be left out is taken as null too; a generated client should leave it out."""
+    for content in body["content"].values():
+        kinds = [kind for kind in content["schema"].get("anyOf", ()) if kind != {"type": "null"}]
+        if len(kinds) == 1:
+            content["schema"] = kinds[0]
 
 
 @cache

@@ -22,7 +22,7 @@ from lium_plan.sim.effects import ChangeHostKey, SetSshFault
 from lium_plan.sim.records import FaultRow, Timer, TimerKind
 from lium_plan.sim.rows import Node, NodeState, Pod
 from lium_plan.sim.runtime import SshFault
-from lium_plan.sim.settings import Settings
+from lium_plan.sim.settings import Dollars, Seconds, Settings
 from lium_plan.sim.twist import Twist
 from lium_plan.sim.world import World
 
@@ -67,7 +67,7 @@ class LoseReply(_Model):
 
 class Delay(_Model):
     do: Literal["delay"]
-    seconds: float = Field(ge=0, description="Real seconds.")
+    seconds: Seconds = Field(description="Real seconds.")
     where: Literal["before", "inside", "after"] = "before"
 
 
@@ -75,7 +75,7 @@ class Answer(_Model):
     """Another answer than the server's own, instead of acting or after it. Without `body` it is an error envelope."""
 
     do: Literal["answer"]
-    status: int = Field(ge=100, le=599)
+    status: int = Field(ge=200, le=599)
     body: JsonValue = None
     text: str | None = Field(default=None, description="Sent as it is, instead of `body`.")
     code: str | None = Field(default=None, description="The envelope's code when `body` and `text` are absent.")
@@ -116,9 +116,9 @@ class MovePrice(_Model):
 
     do: Literal["price"]
     node: str | None = Field(default=None, description='Id, "*" for every node, null: the one in the matched path.')
-    per_gpu_hour_usd: float | None = Field(default=None, gt=0)
-    factor: float | None = Field(default=None, gt=0)
-    announced_seconds: float | None = Field(default=None, ge=0, description="From now until it takes effect.")
+    per_gpu_hour_usd: float | None = Field(default=None, gt=0, le=1e6)
+    factor: float | None = Field(default=None, gt=0, le=1e6)
+    announced_seconds: Seconds | None = Field(default=None, description="From now until it takes effect.")
 
 
 class TouchPod(_Model):
@@ -136,20 +136,20 @@ class TouchPod(_Model):
         "reboot_fails",
     ]
     pod: str | None = None
-    notice_seconds: float = Field(default=0, ge=0, description="For `reclaim`.")
+    notice_seconds: Seconds = Field(default=0, description="For `reclaim`.")
 
 
 class TouchSsh(_Model):
     do: Literal["ssh"]
     pod: str | None = None
     mode: SSH_MODES
-    seconds: float | None = Field(default=None, ge=0, description="Real seconds until it heals; null: never.")
+    seconds: Seconds | None = Field(default=None, description="Real seconds until it heals; null: never.")
 
 
 class SetBalance(_Model):
     do: Literal["balance"]
     account: str = "local"
-    usd: float = 0.0
+    usd: Dollars = 0.0
 
 
 class Configure(_Model):
@@ -167,7 +167,7 @@ AnyEffect = Annotated[RequestEffect | WorldEffect, Field(discriminator="do")]
 class FaultSpec(_Model):
     effect: AnyEffect
     match: Match | None = None
-    at: float | None = Field(default=None, ge=0, description="Seconds of the world's time from now.")
+    at: Seconds | None = Field(default=None, description="Seconds of the world's time from now.")
     where: Literal["before", "after"] = Field(
         default="before",
         description="Whether an effect on the world comes before or after the matched request is served.",
@@ -178,12 +178,17 @@ FAULT = TypeAdapter(FaultSpec)
 FAULTS: TypeAdapter[list[FaultSpec]] = TypeAdapter(list[FaultSpec])
 
 
-def add(world: World, spec: FaultSpec) -> str:
-    """The fault's id. Raises ValueError for one that can never happen, pydantic's for bad settings."""
+def check(spec: FaultSpec, settings: Settings) -> None:
+    """Raises ValueError for a fault that can never happen, pydantic's for bad settings."""
     if isinstance(spec.effect, LoseReply | Delay | Answer | Twisted) and spec.match is None:
         raise ValueError(f"{spec.effect.do} needs a match: it is something that happens to a request")
     if isinstance(spec.effect, Configure):
-        merged_settings(world.settings, spec.effect.settings)
+        merged_settings(settings, spec.effect.settings)
+
+
+def add(world: World, spec: FaultSpec) -> str:
+    """The fault's id. Raises what `check` does."""
+    check(spec, world.settings)
     fault_id = f"f{world.next_serial()}"
     if spec.at is not None:
         at = world.now + timedelta(seconds=spec.at)
@@ -203,6 +208,11 @@ def _begin(world: World, fault_id: str, spec: FaultSpec) -> None:
         world.faults.put(FaultRow(fault_id, world.next_serial(), spec.model_dump_json()))
     elif not isinstance(spec.effect, LoseReply | Delay | Answer | Twisted):
         carry_out(world, spec.effect, path=())
+
+
+def shortened(spec: str) -> str:
+    """What was said of a stored fault, without all that wasn't."""
+    return _parsed(spec).model_dump_json(exclude_defaults=True)
 
 
 @dataclass(slots=True)

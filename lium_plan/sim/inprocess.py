@@ -102,7 +102,7 @@ class InProcessTransport(httpx.AsyncBaseTransport):
         async def receive() -> Message:
             nonlocal sent
             if sent:
-                return {"type": "http.disconnect"}
+                await asyncio.Event().wait()  # the client stays
             sent = True
             return {"type": "http.request", "body": body, "more_body": False}
 

@@ -98,10 +98,11 @@ def _stumble(world: World, node_id: str) -> None:
 
 def _trouble(world: World, throw: random.Random) -> None:
     share = TICK_S / 3600
+    nodes = world.nodes.by_id
     for pod in world.pods.where("alive", True):
         if pod.status is not PodStatus.RUNNING:
             continue
-        if world.nodes[pod.node_id].tier == "spot" and throw.random() < RECLAIM_PER_HOUR * share:
+        if nodes[pod.node_id].tier == "spot" and throw.random() < RECLAIM_PER_HOUR * share:
             misfortune.reclaim(world, pod)
         elif throw.random() < BREAK_PER_HOUR * share:
             misfortune.break_pod(world, pod)

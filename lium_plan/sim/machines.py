@@ -42,7 +42,7 @@ class Machines:
         clock: Clock,
         *,
         advance: Callable[[], None],
-        commit: Callable[[], None],
+        commit: Callable[[], bool],
         say: Callable[[str], None],
     ) -> None:
         self._world = world

@@ -37,6 +37,14 @@ def free_ports(world: World, node: Node) -> int:
     return max(0, node.ports - used)
 
 
+def used_ports(world: World) -> dict[str, int]:
+    """Of every node that has pods, as `free_ports` counts them."""
+    used: dict[str, int] = {}
+    for pod in world.pods.where("alive", True):
+        used[pod.node_id] = used.get(pod.node_id, 0) + (len(pod.ports) or 2)
+    return used
+
+
 def is_listed(world: World, node: Node) -> bool:
     free = available(world, node)
     return node.state is NodeState.OK and free >= 1 and free >= node.min_rentable and not broken_pods(world, node)
@@ -152,7 +160,7 @@ def _near(node: Node, wanted: Filter) -> bool:
         return False
     lat_a, lon_a, lat_b, lon_b = map(radians, (wanted.lat, wanted.lon, node.place.lat, node.place.lon))
     half = sin((lat_b - lat_a) / 2) ** 2 + cos(lat_a) * cos(lat_b) * sin((lon_b - lon_a) / 2) ** 2
-    return 2 * 3958.8 * asin(sqrt(half)) <= wanted.max_distance_mile
+    return 2 * 3958.8 * asin(sqrt(min(1.0, half))) <= wanted.max_distance_mile
 
 
 # -- may it be rented ---------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Pods' rows as they go over the wire, kept from one list to the next.
 
-A row is made anew when something it is made of has changed: the pod, its template, node, key or volume, each a frozen
-row of its own, or the node's free ports. What moves with time alone is added to each list. Refuses to know what the
-fields mean: that is `render`'s.
+A row is made anew when something it is made of has changed: the pod, its template, key or volume, each a frozen row of
+its own, or what moves of its node: the price, announced or not, and the free ports. What moves with time alone is added
+to each list. Refuses to know what the fields mean: that is `render`'s.
 """
 
 from __future__ import annotations
@@ -29,30 +29,32 @@ class PodRows:
 
     def listing(self, world: World, pods: Iterable[Pod]) -> bytes:
         """The JSON array of the pods' rows."""
-        ports: dict[str, int] = {}
-        parts = [self._row(world, pod, ports) for pod in pods]
-        self._tidy(world)
-        return b"[" + b",".join(parts) + b"]"
-
-    def _row(self, world: World, pod: Pod, ports: dict[str, int]) -> bytes:
-        node = world.nodes[pod.node_id]
-        if node.id not in ports:
-            ports[node.id] = market.free_ports(world, node)
-        made_of = (
-            pod,
-            node,
-            ports[node.id],
-            world.templates[pod.template_id],
-            world.keys[pod.key_id],
-            None if pod.volume_id is None else world.volumes.get(pod.volume_id),
+        nodes, templates, keys, volumes = (
+            world.nodes.by_id,
+            world.templates.by_id,
+            world.keys.by_id,
+            world.volumes.by_id,
         )
-        kept = self._kept.get(pod.id)
-        if kept is None or kept[0] != made_of:
-            kept = (made_of, _dumped(settled_row(world, pod))[:-1])
-            self._kept[pod.id] = kept
-        if not is_under_way(pod):
-            return kept[1] + _STILL
-        return kept[1] + b"," + _dumped(progress(world, pod))[1:]
+        ports = market.used_ports(world)
+        parts = [b"["]
+        for pod in pods:  # thousands a second: no calls here that can be helped
+            node = nodes[pod.node_id]
+            volume = None if pod.volume_id is None else volumes.get(pod.volume_id)
+            made_of = (
+                pod,
+                *(node.price_per_gpu, node.pending_price, node.pending_price_at, node.ports),
+                ports.get(node.id, 0),
+                *(templates[pod.template_id], keys[pod.key_id], volume),
+            )
+            kept = self._kept.get(pod.id)
+            if kept is None or kept[0] != made_of:
+                kept = self._kept[pod.id] = (made_of, _dumped(settled_row(world, pod))[:-1])
+            parts.append(kept[1])
+            parts.append(b"," + _dumped(progress(world, pod))[1:] + b"," if is_under_way(pod) else _STILL)
+        parts[-1] = parts[-1].removesuffix(b",")
+        parts.append(b"]")
+        self._tidy(world)
+        return b"".join(parts)
 
     def _tidy(self, world: World) -> None:
         if len(self._kept) > 2 * len(world.pods.where("alive", True)) + _SPARE:
@@ -69,4 +71,4 @@ def _dumped(row: dict[str, Json]) -> bytes:
     return json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-_STILL = b"," + _dumped({"estimated_ready_seconds": None, "eta_basis": None, "phase": None})[1:]
+_STILL = b"," + _dumped({"estimated_ready_seconds": None, "eta_basis": None, "phase": None})[1:] + b","

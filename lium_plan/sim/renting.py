@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 
+from pydantic import TypeAdapter, ValidationError
+
 from lium_plan.sim import containers, images, lifecycle, livelihood, market, money
 from lium_plan.sim.accounts import Caller
 from lium_plan.sim.bodies import RentOptions
@@ -22,6 +24,8 @@ from lium_plan.sim.twist import PLAIN, Twist
 from lium_plan.sim.world import World
 
 TTL_HOURS = range(1, 721)
+_COUNT = TypeAdapter(int | None)
+"""As the body's model reads it later: `"2"` is 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +39,13 @@ def quoted_price(world: World, node_id: str, gpu_count: object) -> Decimal:
     node = world.nodes.get(node_id)
     if node is None:
         return Decimal(0)
-    if isinstance(gpu_count, bool) or not isinstance(gpu_count, int) or gpu_count < 1:
-        gpu_count = market.available(world, node)
-    return market.price_for(node, min(gpu_count, node.gpu_count))
+    try:
+        count = _COUNT.validate_python(gpu_count)
+    except ValidationError:
+        count = None
+    if count is None or count < 1:
+        count = market.available(world, node)
+    return market.price_for(node, min(count, node.gpu_count))
 
 
 def find_node(world: World, node_id: str) -> Node:

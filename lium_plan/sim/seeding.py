@@ -5,15 +5,16 @@ A seeded node has true facts (KiB, MiB); feed and catalogue round them, so that 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from random import Random
-from typing import Annotated
+from typing import Annotated, Literal, TypeVar
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from lium_plan.sim.catalogue import (
     CPUS,
@@ -149,22 +150,25 @@ def _address(index: int) -> str:
     return f"{block}.{1 + (index // 3) % 254}"
 
 
-def _number_or_none(value: object) -> object:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _number(value: object) -> object:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ValueError("Input should be a number or null")
+    return value
 
 
-_Int = Annotated[int | None, BeforeValidator(_number_or_none)]
-_Float = Annotated[float | None, BeforeValidator(_number_or_none)]
+_MOST = 1e9
+_Int = Annotated[Annotated[int, Field(ge=0, le=_MOST)] | None, BeforeValidator(_number)]
+_Float = Annotated[Annotated[float, Field(ge=0, le=_MOST)] | None, BeforeValidator(_number)]
 
 
 class FeedRow(BaseModel):
-    """A row of a saved public feed (contract §2.2). Anything may be missing."""
+    """A row of a saved public feed (contract §2.2). Anything but the id may be missing or null."""
 
     model_config = ConfigDict(extra="ignore")
 
     id: UUID
     gpu_model: str | None = None
-    gpu_count: _Int = None
+    gpu_count: Annotated[Annotated[int, Field(ge=1, le=1024)] | None, BeforeValidator(_number)] = None
     available_gpu_count: _Int = None
     min_rentable_gpu_count: _Int = None
     price_per_gpu_hour: _Float = None
@@ -174,7 +178,7 @@ class FeedRow(BaseModel):
     disk_gb: _Float = None
     disk_free_gb: _Float = None
     network_download_mbps: _Float = None
-    tier: str | None = None
+    tier: Literal["secure", "spot"] | None = None
     country: str | None = None
     country_code: str | None = None
     region: str | None = None
@@ -186,6 +190,14 @@ class FeedFile(BaseModel):
 
     nodes: list[FeedRow]
 
+    @field_validator("nodes")
+    @classmethod
+    def _distinct(cls, rows: list[FeedRow]) -> list[FeedRow]:
+        for row_id, count in Counter(row.id for row in rows).items():
+            if count > 1:
+                raise ValueError(f"{count} rows have the id {row_id}")
+        return rows
+
 
 def seed_from_feed(world: World, rows: Iterable[FeedRow], raw: Iterable[Mapping[str, object]]) -> None:
     """One node per row, with true facts that round to what the row says; what it leaves out stays left out."""
@@ -196,32 +208,32 @@ def seed_from_feed(world: World, rows: Iterable[FeedRow], raw: Iterable[Mapping[
 def _node_of_row(world: World, row: FeedRow, given: Mapping[str, object], index: int) -> Node:
     throw = world.dice.throw()
     model = MACHINES_IN_FEED.get(row.gpu_model or "", MODELS[0])
-    size = max(1, row.gpu_count or 1)
-    free = min(size, size if row.available_gpu_count is None else max(0, row.available_gpu_count))
+    size = row.gpu_count or 1
+    free = size if row.available_gpu_count is None else min(size, row.available_gpu_count)
     driver, cuda = throw.choice(DRIVERS)
     nulls = tuple(
         name if name in given else f"-{name}"
         for name in FeedRow.model_fields
         if name != "id" and getattr(row, name) is None
     )
-    disk = row.disk_gb or row.disk_free_gb or 500.0
+    disk = _given(row.disk_gb, _given(row.disk_free_gb, 500.0))
     return Node(
         id=str(row.id),
         machine_name=model.machine_name if row.gpu_model in MACHINES_IN_FEED else _long_name(row.gpu_model),
         gpu_model=row.gpu_model or model.feed_name,
         gpu_count=size,
         gpu_memory_mib=model.memory_mib if row.gpu_model in MACHINES_IN_FEED else int((row.gpu_memory_gb or 80) * 1024),
-        price_per_gpu=Decimal(str(row.price_per_gpu_hour or 1.0)),
+        price_per_gpu=Decimal(str(_given(row.price_per_gpu_hour, 1.0))),
         min_rentable=max(1, min(free or size, row.min_rentable_gpu_count or size)),
         tier=row.tier or "secure",
         place=_place_of_row(row),
-        cpu_count=row.cpu_count or size * model.cpus_per_gpu,
+        cpu_count=_given(row.cpu_count, size * model.cpus_per_gpu),
         cpu_model=throw.choice(CPUS),
-        ram_kib=_unrounded_kib(row.ram_gb or size * model.ram_gib_per_gpu, throw),
+        ram_kib=_unrounded_kib(_given(row.ram_gb, size * model.ram_gib_per_gpu), throw),
         disk_kib=_unrounded_kib(disk, throw),
-        disk_free_kib=_unrounded_kib(row.disk_free_gb if row.disk_free_gb is not None else disk * 0.8, throw),
+        disk_free_kib=_unrounded_kib(_given(row.disk_free_gb, disk * 0.8), throw),
         ports=throw.choice((24, 60, 100, 200)),
-        download_mbps=row.network_download_mbps or round(throw.uniform(400, 9000), 1),
+        download_mbps=_given(row.network_download_mbps, round(throw.uniform(400, 9000), 1)),
         upload_mbps=round(throw.uniform(200, 6000), 1),
         ip=_address(index),
         driver=driver,
@@ -234,6 +246,14 @@ def _node_of_row(world: World, row: FeedRow, given: Mapping[str, object], index:
         verified_at=world.now - timedelta(minutes=throw.randrange(1, 50)),
         feed_nulls=nulls,
     )
+
+
+N = TypeVar("N", int, float)
+
+
+def _given(value: N | None, otherwise: N) -> N:
+    """Zero is an answer, null is none."""
+    return otherwise if value is None else value
 
 
 def _long_name(feed_name: str | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -23,10 +24,10 @@ from lium_plan.sim.accounts import DEFAULT_KEY
 from lium_plan.sim.app import BASE, LocalLium
 from lium_plan.sim.bare import BareRuntime
 from lium_plan.sim.clock import RealClock
-from lium_plan.sim.faults import FAULTS, FaultSpec
+from lium_plan.sim.faults import FAULTS, FaultSpec, check
 from lium_plan.sim.rows import PodStatus
 from lium_plan.sim.runtime import Runtime
-from lium_plan.sim.seeding import DEFAULT_NODES
+from lium_plan.sim.seeding import DEFAULT_NODES, FeedFile
 from lium_plan.sim.settings import Market, Settings
 from lium_plan.sim.simulator import Beginning, Simulator
 from lium_plan.sim.store import BrokenWorld, FileStore
@@ -81,17 +82,17 @@ def serve(options: ServeOptions, *, say_ready: Callable[[str, str], None], say: 
 
 def load_beginning(options: ServeOptions) -> Beginning:
     """Read what the options name. Raises Failure."""
-    settings = Settings(
-        speed=options.speed,
-        balance_usd=options.balance_usd,
-        market=Market.LIVELY if options.lively else Market.CALM,
-    )
+    market = Market.LIVELY if options.lively else Market.CALM
+    try:
+        settings = Settings(speed=options.speed, balance_usd=options.balance_usd, market=market)
+    except ValidationError as problem:
+        raise _failure("sim-options", _told("sim serve", problem)) from None
     return Beginning(
         seed=options.seed,
         nodes=options.nodes,
         settings=settings,
         feed=None if options.feed is None else _load_feed(options.feed),
-        scenario=() if options.scenario is None else _load_scenario(options.scenario),
+        scenario=() if options.scenario is None else _load_scenario(options.scenario, settings),
     )
 
 
@@ -99,27 +100,56 @@ def _failure(code: str, message: str, hint: str | None = None) -> Failure:
     return Failure(ExitCode.ERROR, (error(code, message, hint=hint),))
 
 
+_FEED_HINT = "Save an answer of GET /public/v1/nodes and give that file."
+_SCENARIO_HINT = "A scenario is a YAML or JSON list of faults, as POST /_sim/faults takes them."
+
+
 def _load_feed(path: Path) -> dict[str, object]:
-    hint = "Save an answer of GET /public/v1/nodes and give that file."
     try:
         feed = json.loads(path.read_bytes())
     except OSError as problem:
-        raise _failure("sim-feed", f"{path}: {problem.strerror}", hint) from None
-    except ValueError as problem:
-        raise _failure("sim-feed", f"{path}: not JSON: {problem}", hint) from None
+        raise _failure("sim-feed", f"{path}: {problem.strerror}", _FEED_HINT) from None
+    except (ValueError, RecursionError) as problem:
+        raise _failure("sim-feed", f"{path}: not JSON: {problem}", _FEED_HINT) from None
     if not isinstance(feed, dict) or not isinstance(feed.get("nodes"), list):
-        raise _failure("sim-feed", f"{path}: no object with a list `nodes`", hint)
+        raise _failure("sim-feed", f"{path}: no object with a list `nodes`", _FEED_HINT)
+    try:
+        FeedFile.model_validate(feed)
+    except ValidationError as problem:
+        raise _failure("sim-feed", _told(path, problem), _FEED_HINT) from None
     return feed
 
 
-def _load_scenario(path: Path) -> list[FaultSpec]:
-    hint = "A scenario is a YAML or JSON list of faults, as POST /_sim/faults takes them."
+def _load_scenario(path: Path, settings: Settings) -> list[FaultSpec]:
     try:
-        return FAULTS.validate_python(yaml.safe_load(path.read_text()))
+        specs = FAULTS.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
     except OSError as problem:
-        raise _failure("sim-scenario", f"{path}: {problem.strerror}", hint) from None
-    except (yaml.YAMLError, ValidationError, UnicodeDecodeError) as problem:
-        raise _failure("sim-scenario", f"{path}: {problem}", hint) from None
+        raise _failure("sim-scenario", f"{path}: {problem.strerror}", _SCENARIO_HINT) from None
+    except ValidationError as problem:
+        raise _failure("sim-scenario", _told(path, problem), _SCENARIO_HINT) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
+        raise _failure("sim-scenario", f"{path}: not YAML: {problem}", _SCENARIO_HINT) from None
+    for index, spec in enumerate(specs):
+        try:
+            check(spec, settings)
+        except ValidationError as problem:
+            raise _failure("sim-scenario", _told(path, problem, f"[{index}].effect.settings"), _SCENARIO_HINT) from None
+        except ValueError as problem:
+            raise _failure("sim-scenario", f"{path}: [{index}]: {problem}", _SCENARIO_HINT) from None
+    return specs
+
+
+_TOLD = 5
+
+
+def _told(what: Path | str, problem: ValidationError, within: str = "") -> str:
+    """The first few things that are wrong, a line for each with its place: `nodes[3].gpu_count: Input should be …`."""
+    lines = []
+    for item in problem.errors()[:_TOLD]:
+        place = within + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"])
+        lines.append(f"{what}: {place.lstrip('.') or 'it'}: {item['msg']}")
+    more = problem.error_count() - _TOLD
+    return "\n".join(lines if more <= 0 else [*lines, f"and {more} more"])
 
 
 async def _serve(
@@ -135,9 +165,13 @@ async def _serve(
             store = None if options.world is None else FileStore(options.world)
             runtime = _runtime(options, root, say)
             simulator = Simulator(beginning, clock=RealClock(), runtime=runtime, store=store, say=say)
-        except (BrokenWorld, ValidationError, ValueError) as problem:
+        except BrokenWorld as problem:
             listener.close()
             raise _failure("sim-world", str(problem)) from None
+        except OSError as problem:
+            listener.close()
+            where = problem.filename or options.world
+            raise _failure("sim-world", f"cannot keep the world: {where}: {problem.strerror}") from None
         if simulator.resumed:
             say(
                 f"going on with the world in {options.world}: its own nodes, balances and faults; "
@@ -168,6 +202,10 @@ def _listen(options: ServeOptions) -> socket.socket:
         raise _failure("sim-listen", f"cannot listen on {where}: {problem.strerror}") from None
     listener.listen(1024)
     return listener
+
+
+logging.getLogger("uvicorn.error").disabled = True
+"""What goes wrong the app says itself; uvicorn would add a traceback for each request that is cut off at the end."""
 
 
 class _Server(uvicorn.Server):
@@ -210,8 +248,10 @@ async def _answer(
     server = _Server(config)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
+        loop.add_signal_handler(signal.SIGHUP, stop.set)
     port = listener.getsockname()[1]
     host = f"[{options.host}]" if ":" in options.host else options.host
     serving = asyncio.create_task(server.serve([listener]))

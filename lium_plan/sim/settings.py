@@ -4,8 +4,13 @@ service does; durations are the server's seconds, divided by `speed` when they a
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
+
+MOST_SECONDS = 10 * 365 * 86_400
+Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS)]
+Dollars = Annotated[float, Field(ge=-1e9, le=1e9)]
 
 
 class Market(StrEnum):
@@ -27,23 +32,26 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     speed: float = Field(
-        default=1.0, gt=0, description="Divides durations and rate windows, never a timestamp or a TTL."
+        default=1.0,
+        ge=0.01,
+        le=1_000_000,
+        description="Divides durations and rate windows, never a timestamp or a TTL.",
     )
     market: Market = Market.CALM
-    balance_usd: float = Field(default=100.0, description="What an account has when it is opened.")
-    create_seconds: float | None = Field(default=None, ge=0, description="None: seeded, median 20 s.")
-    delete_seconds: float | None = Field(default=None, ge=0, description="None: seeded, median 36 s.")
-    reboot_seconds: float = Field(default=15.0, ge=0)
-    ssh_delay_seconds: float | None = Field(
-        default=None, ge=0, description="From RUNNING to the banner. None: seeded, median 4 s."
+    balance_usd: Dollars = Field(default=100.0, description="What an account has when it is opened.")
+    create_seconds: Seconds | None = Field(default=None, description="None: seeded, median 20 s.")
+    delete_seconds: Seconds | None = Field(default=None, description="None: seeded, median 36 s.")
+    reboot_seconds: Seconds = Field(default=15.0)
+    ssh_delay_seconds: Seconds | None = Field(
+        default=None, description="From RUNNING to the banner. None: seeded, median 4 s."
     )
-    creation_failed_retention_seconds: float = Field(default=180.0, ge=0)
-    feed_refresh_seconds: float = Field(default=60.0, ge=0)
-    latency_seconds: float = Field(default=0.0, ge=0, description="Before every answer; not scaled.")
-    list_lag_seconds: float = Field(
-        default=0.0, ge=0, description="How long a new pod is missing from the list; not scaled."
+    creation_failed_retention_seconds: Seconds = Field(default=180.0)
+    feed_refresh_seconds: Seconds = Field(default=60.0)
+    latency_seconds: Seconds = Field(default=0.0, description="Before every answer; not scaled.")
+    list_lag_seconds: Seconds = Field(
+        default=0.0, description="How long a new pod is missing from the list; not scaled."
     )
-    rent_lock_seconds: float = Field(default=0.0, ge=0, description="After a rent, others get node_rent_in_progress.")
+    rent_lock_seconds: Seconds = Field(default=0.0, description="After a rent, others get node_rent_in_progress.")
     rents_per_minute: int = Field(default=0, ge=0, description="0: no limit of its own.")
     template_limits: bool = Field(default=True, description="1 per 5 s, 5 per 60 s, 20 per hour and account.")
     pods_limit_per_minute: int = Field(default=60, ge=0, description="GET /pods per account; 0: none.")
@@ -67,4 +75,6 @@ class Settings(BaseModel):
     no_rent_idempotency: bool = Field(
         default=False, description="GET /version without rent_idempotency; keys are ignored."
     )
-    date_skew_seconds: float = Field(default=0.0, description="Added to the Date header only.")
+    date_skew_seconds: float = Field(
+        default=0.0, ge=-MOST_SECONDS, le=MOST_SECONDS, description="Added to the Date header only."
+    )

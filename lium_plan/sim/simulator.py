@@ -64,6 +64,7 @@ class Simulator:
         self.world = World(seed=beginning.seed, now=clock.now(), settings=beginning.settings, handlers=HANDLERS)
         self.pod_rows = PodRows()
         self._store: Store = store or NoStore()
+        self._unkept = False
         self.resumed = False
         if store is not None and store.has_world:
             speed = beginning.settings.speed
@@ -95,9 +96,19 @@ class Simulator:
         """Bring the world to the present."""
         self.world.advance(self.clock.now())
 
-    def commit(self) -> None:
-        """What happened is on disk when this returns."""
-        self._store.flush(self.world)
+    def commit(self) -> bool:
+        """What happened is on disk when this is true. Otherwise the next call tries again, and nothing may be told."""
+        try:
+            self._store.flush(self.world)
+        except OSError as problem:
+            if not self._unkept:
+                self.say(f"cannot write the world's file: {problem.strerror}; until that works, the answer is 500")
+            self._unkept = True
+            return False
+        if self._unkept:
+            self.say("the world's file is written again")
+        self._unkept = False
+        return True
 
     async def jump(self, seconds: float) -> None:
         """Push the world's time forward, from one due moment to the next, letting the machines follow each time."""

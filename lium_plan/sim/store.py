@@ -1,14 +1,15 @@
 """A world on disk: one line of JSON per change set, appended before the answer that tells of it leaves.
 
 A killed process loses nothing that was answered (the kernel has the line); power loss is not provided for. A torn
-last line was never answered and is cut off. Loading rewrites the file as one line per row.
+last line was never answered and is cut off. What could not be written (a full disk) is cut off as well, and tried again
+with the next line. Loading rewrites the file as one line per row.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -32,7 +33,7 @@ class BrokenWorld(Exception):
 
 class Store(Protocol):
     def flush(self, world: World) -> None:
-        """Write what changed since the last call."""
+        """Write what changed since the last call. Raises OSError; then the next call has it to write too."""
         ...
 
     def close(self) -> None: ...
@@ -55,6 +56,8 @@ class FileStore:
         self._path = path
         self._lock = _lock(path.with_name(path.name + ".lock"))
         self._file: BinaryIO | None = None
+        self._size = 0
+        """Of the lines that were written whole."""
         self._changed: dict[tuple[str, str], None] = {}
         self._tables: dict[str, Table[Any]] = {}
         self._adapters: dict[str, TypeAdapter[Any]] = {}
@@ -104,21 +107,32 @@ class FileStore:
         world.resume(meta)
 
     def begin(self, world: World) -> None:
-        """Rewrite the file with all the world holds, and follow its changes from here on."""
+        """Rewrite the file with all the world holds, and follow its changes from here on. Raises OSError; then the old
+        file is as it was."""
         self._tables = {table.name: table for table in world.tables}
         self._adapters = {name: TypeAdapter(table.row_type) for name, table in self._tables.items()}
         fresh = self._path.with_name(self._path.name + ".new")
-        with open(fresh, "wb", opener=_private) as out:
-            out.write(self._line(world, [], with_settings=True))
-            for name, table in self._tables.items():
-                kept = list(table)[-KEPT_REQUESTS:] if name == "requests" else table
-                for row in kept:
-                    if self._is_kept(name, row.id):
-                        out.write(self._line(world, [(name, row.id)]))
-        fresh.replace(self._path)
+        try:
+            with open(fresh, "wb", opener=_private) as out:
+                for line in self._lines(world):
+                    out.write(line)
+            fresh.replace(self._path)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
         self._file = self._path.open("ab", buffering=0)
+        self._size = self._path.stat().st_size
         for table in self._tables.values():
             table.listener = self._note
+
+    def _lines(self, world: World) -> Iterator[bytes]:
+        """The whole world, a line for each row."""
+        yield self._line(world, [], with_settings=True)
+        for name, table in self._tables.items():
+            kept = list(table)[-KEPT_REQUESTS:] if name == "requests" else table
+            for row in kept:
+                if self._is_kept(name, row.id):
+                    yield self._line(world, [(name, row.id)])
 
     def _note(self, table: str, row_id: str) -> None:
         if self._is_kept(table, row_id):
@@ -148,12 +162,20 @@ class FileStore:
         if self._file is None or not (self._changed or jumped or self._settings is not world.settings):
             return
         line = self._line(world, list(self._changed), with_settings=self._settings is not world.settings)
-        view = memoryview(line)
-        while view:
-            view = view[self._file.write(view) :]
+        self._append(self._file, line)
         self._changed.clear()
         self._settings = world.settings
         self._clock_shift_s = world.clock_shift_s
+
+    def _append(self, file: BinaryIO, line: bytes) -> None:
+        view = memoryview(line)
+        try:
+            while view:
+                view = view[file.write(view) :]
+        except OSError:
+            file.truncate(self._size)  # half a line would spoil those after it
+            raise
+        self._size += len(line)
 
     def close(self) -> None:
         if self._file is not None:

@@ -4,7 +4,9 @@ nothing of what its rows mean."""
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields
+from functools import cache
+from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 
@@ -17,6 +19,18 @@ R = TypeVar("R", bound=Row)
 
 Listener = Callable[[str, str], None]
 """Called with a table's name and a row's id whenever that row was put or dropped."""
+
+
+def changed(row: R, **changes: Any) -> R:
+    """What `dataclasses.replace` does, for rows without init-only fields, in half its time."""
+    names, values_of = _fields(type(row))
+    return type(row)(**{**dict(zip(names, values_of(row), strict=True)), **changes})
+
+
+@cache
+def _fields(row_type: type[Any]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    names = tuple(field.name for field in fields(row_type))
+    return names, attrgetter(*names)
 
 
 class Table(Generic[R]):
@@ -34,6 +48,8 @@ class Table(Generic[R]):
         self.name = name
         self.row_type = row_type
         self._rows: dict[str, R] = {}
+        self.by_id: Mapping[str, R] = self._rows
+        """The rows, for looking only."""
         self._keys = dict(indexes or {})
         self._found: dict[str, dict[Hashable, dict[str, R]]] = {index: {} for index in self._keys}
         self.listener: Listener | None = None
@@ -54,7 +70,7 @@ class Table(Generic[R]):
 
     def change(self, row_id: str, **fields: Any) -> R:
         """Put a copy of the row with other values in `fields`."""
-        return self.put(replace(self._rows[row_id], **fields))  # type: ignore[type-var]
+        return self.put(changed(self._rows[row_id], **fields))
 
     def drop(self, row_id: str) -> None:
         row = self._rows.pop(row_id, None)

@@ -10,8 +10,8 @@ import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import format_datetime
 
@@ -32,6 +32,11 @@ DROP = "lium_sim.drop"
 KEPT_REQUESTS = 20_000
 KEPT_READS = 5_000
 """Of those at most so many that change nothing: clients poll for hours, and what they changed is worth more."""
+
+MOST_BODY = 64 * 2**20
+"""A larger body is 413: it would have to be held in memory."""
+KEPT_BODY = 128 * 1024
+"""So many characters of a body are kept for looking at: more than a rent with the largest Dockerfile has."""
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -79,20 +84,20 @@ class Wire:
         try:
             reply = _edge_refusal(scope, body) or await self._before(due, path, exchange)
             if reply is None:
-                reply = await self._serve(scope, body, send)
-            if reply is None:  # a stream, already sent
-                world.requests.put(replace(seen, status=200))
-                return
+                answer = _Answer(send, lambda head: self._begin_stream(exchange, seen, head))
+                await self._serve(scope, receive, body, answer)
+                reply = answer.reply
+                if answer.streams:
+                    await self._after(due, path, exchange, reply)
+                    await answer.end()
+                    return
             record_audit(world, scope, exchange, path=path, status=reply.status, body=reply.body)
             reply = await self._after(due, path, exchange, reply)
         except ReplyLost:
-            self._finish(seen, None)
+            self._keep(seen, None)
             await self._drop(scope, receive)
             return
-        reply.header(b"X-Request-Id", exchange.request_id.encode("latin-1", "replace"))
-        moment = world.now + timedelta(seconds=world.settings.date_skew_seconds)
-        reply.header(b"Date", format_datetime(moment, usegmt=True).encode())
-        self._finish(seen, reply.status)
+        reply = self._finish(scope, exchange, seen, reply)
         await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else reply.body})
 
@@ -126,30 +131,51 @@ class Wire:
                 query=scope.get("query_string", b"").decode("latin-1"),
                 account=exchange.account,
                 idempotency_key=_header(scope, b"idempotency-key"),
-                body=body.decode("utf-8", "replace") if body else None,
+                body=body[: 4 * KEPT_BODY].decode("utf-8", "replace")[:KEPT_BODY] if body else None,
             )
         )
 
-    def _finish(self, seen: RequestSeen, status: int | None) -> None:
+    def _keep(self, seen: RequestSeen, status: int | None) -> bool:
+        """Make what happened last; False when it can't be."""
         world = self._simulator.world
         if seen.id in world.requests:
-            world.requests.put(replace(seen, status=status))
-        self._simulator.commit()
+            world.requests.change(seen.id, status=status)
+        kept = self._simulator.commit()
         self._simulator.machines.kick()
+        return kept
 
-    async def _serve(self, scope: Scope, body: bytes, send: Send) -> Reply | None:
-        """The app's answer; None when it streams, which goes straight through."""
-        collected = _Collected(send)
+    def _finish(self, scope: Scope, exchange: Exchange, seen: RequestSeen, reply: Reply) -> Reply:
+        """The answer as it leaves: what it tells is kept, or it tells of that."""
+        if not self._keep(seen, reply.status):
+            reply = refusal_reply(Refusal(500, "internal_error", "The world's file can't be written"), scope)
+        self._add_headers(exchange, reply)
+        return reply
+
+    def _begin_stream(self, exchange: Exchange, seen: RequestSeen, head: Reply) -> None:
+        if not self._keep(seen, head.status):
+            raise ReplyLost("the world's file can't be written")
+        self._add_headers(exchange, head)
+
+    def _add_headers(self, exchange: Exchange, reply: Reply) -> None:
+        """Those that every answer has."""
+        world = self._simulator.world
+        reply.header(b"X-Request-Id", exchange.request_id.encode("latin-1", "replace"))
+        moment = world.now + timedelta(seconds=world.settings.date_skew_seconds)
+        reply.header(b"Date", format_datetime(moment, usegmt=True).encode())
+
+    async def _serve(self, scope: Scope, receive: Receive, body: bytes, answer: _Answer) -> None:
+        """Have the app answer."""
         try:
-            await self._app(scope, _replay(body), collected)
+            await self._app(scope, _replay(body, receive), answer)
         except ReplyLost:
             raise
         except Exception as problem:
             if DROP not in scope.get("extensions", {}):
                 raise
             self._simulator.say(f"{scope['method']} {scope['path']} failed: {problem!r}")
-            return refusal_reply(Refusal(500, "internal_error", "Internal server error"), scope)
-        return collected.reply
+            if answer.streams:
+                raise ReplyLost("the stream broke off") from problem
+            answer.reply = refusal_reply(Refusal(500, "internal_error", "Internal server error"), scope)
 
     async def _before(self, due: faults.Due, path: str, exchange: Exchange) -> Reply | None:
         world = self._simulator.world
@@ -215,6 +241,8 @@ _EDGE_BODY_LIMIT = 64 * 1024
 
 def _edge_refusal(scope: Scope, body: bytes) -> Reply | None:
     """The firewall in front of the server, which looks into the bodies of deletions (contract §2.7.3)."""
+    if len(body) > MOST_BODY:
+        return refusal_reply(Refusal(413, None, "Request body is too large"), scope)
     if scope["method"] != "DELETE" or not (len(body) > _EDGE_BODY_LIMIT or _EDGE_DISLIKES.search(body)):
         return None
     text = b"Request blocked"
@@ -230,10 +258,14 @@ def answer_reply(effect: faults.Answer, exchange: Exchange) -> Reply:
     else:
         refusal = Refusal(effect.status, effect.code, f"Simulated answer {effect.status}")
         body, kind = json.dumps(envelope(refusal, exchange.request_id)).encode(), "application/json"
-    reply = Reply(effect.status, [(b"content-type", kind.encode())], body)
+    if effect.status in (204, 304):  # these have no body, whatever was asked for
+        reply = Reply(effect.status, [], b"")
+    else:
+        reply = Reply(effect.status, [(b"content-type", kind.encode())], body)
     for name, value in effect.headers.items():
-        reply.header(name.lower().encode("latin-1"), value.encode("latin-1"))
-    reply.header(b"content-length", str(len(body)).encode())
+        reply.header(name.lower().encode(), value.encode())
+    if effect.status not in (204, 304):
+        reply.header(b"content-length", str(len(body)).encode())
     return reply
 
 
@@ -243,29 +275,35 @@ def refusal_reply(refusal: Refusal, scope: Scope) -> Reply:
     return Reply(refusal.status, headers, body)
 
 
-class _Collected:
-    """An ASGI `send` that keeps an ordinary answer and lets event streams through."""
+class _Answer:
+    """An ASGI `send` that keeps an ordinary answer, and lets a stream of events through but for its end: `end` sends
+    that. `begin` is called with the head of a stream before that leaves."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, begin: Callable[[Reply], None]) -> None:
         self._send = send
-        self._start: Message | None = None
-        self._body: list[bytes] = []
-        self._streams = False
+        self._begin = begin
+        self._last: Message | None = None
+        self.streams = False
+        self.reply = Reply(500, [], b"")
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._streams = _is_stream(message.get("headers", ()))
-            self._start = message
-        if self._streams:
+            self.reply = Reply(message["status"], list(message.get("headers", ())), b"")
+            if _is_stream(self.reply.headers):
+                self._begin(self.reply)
+                self.streams = True
+                await self._send({**message, "headers": self.reply.headers})
+        elif not self.streams:
+            self.reply.body += message.get("body", b"")
+        elif message.get("more_body", False):
             await self._send(message)
-        elif message["type"] == "http.response.body":
-            self._body.append(message.get("body", b""))
+        else:
+            self._last = message
 
-    @property
-    def reply(self) -> Reply | None:
-        if self._streams or self._start is None:
-            return None
-        return Reply(self._start["status"], list(self._start.get("headers", ())), b"".join(self._body))
+    async def end(self) -> None:
+        """Without a last message the client has gone away."""
+        if self._last is not None:
+            await self._send(self._last)
 
 
 def _is_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -273,19 +311,20 @@ def _is_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 async def _whole_body(receive: Receive) -> bytes | None:
-    """None when the client went away before all of it was there: half a request is no request."""
-    parts: list[bytes] = []
+    """None when the client went away before all of it was there: half a request is no request. Of one that is too
+    long no more than shows that it is."""
+    body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             return None
-        parts.append(message.get("body", b""))
+        body += message.get("body", b"")
+        del body[MOST_BODY + 1 :]
         if not message.get("more_body", False):
-            break
-    return b"".join(parts)
+            return bytes(body)
 
 
-def _replay(body: bytes) -> Callable[[], Awaitable[Message]]:
+def _replay(body: bytes, then: Receive) -> Receive:
     sent = False
 
     async def receive() -> Message:
@@ -293,8 +332,7 @@ def _replay(body: bytes) -> Callable[[], Awaitable[Message]]:
         if not sent:
             sent = True
             return {"type": "http.request", "body": body, "more_body": False}
-        await asyncio.Event().wait()
-        raise AssertionError("unreachable")
+        return await then()
 
     return receive
 

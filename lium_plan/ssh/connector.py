@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,15 @@ class SshConnector:
 
     def __init__(self, timing: Timing | None = None) -> None:
         self._timing = timing or Timing()
+        self._loading = asyncio.Lock()
+        self._loaded = False
+
+    async def _load(self) -> None:
+        """asyncssh takes a tenth of a second to load: beside the loop, on which hundreds of pods may be waited for."""
+        async with self._loading:
+            if not self._loaded:
+                await asyncio.to_thread(import_module, "lium_plan.ssh.wire")
+                self._loaded = True
 
     async def open(
         self,
@@ -51,6 +61,7 @@ class SshConnector:
         deadline_s: float,
         on_stage: OnStage = ignore_stage,
     ) -> Session:
+        await self._load()
         from lium_plan.ssh.wire import load_key
 
         key = await load_key(key_path)

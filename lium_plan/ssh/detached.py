@@ -67,7 +67,7 @@ __lp_dir=$1 __lp_max=$2 __lp_as=$3 __lp_setsid=$4 __lp_confined=$5 __lp_inner=$6
 __lp_path=$PATH
 PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 mkdir "$__lp_dir/claim" 2>/dev/null || { echo lium-plan:already; exit 0; }
-__lp_record_self run || exit 125
+__lp_reserve exit && __lp_record_self run || exit 125
 echo lium-plan:started
 exec </dev/null >>"$__lp_dir/log" 2>/dev/null
 
@@ -78,7 +78,7 @@ __lp_guard() {
     __lp_sleep=$!
     wait "$__lp_sleep"
     [ -e "$__lp_dir/exit" ] && exit
-    __lp_record timed-out 1
+    : >"$__lp_dir/timed-out"
     __lp_end_commands
 }
 
@@ -149,10 +149,10 @@ __lp_end_commands() {
 """.replace("@GRACE@", str(STOP_GRACE_S * 5))
 
 _START = r"""
-{ mkdir -p "$__lp_dir" && chmod 700 "$__lp_dir"; } || { __lp_say "$__lp_dir can't be made"; exit 125; }
+mkdir -m 700 -p "$__lp_dir" || { __lp_say "$__lp_dir can't be made"; exit 125; }
 [ ! -d "$__lp_dir/claim" ] || { echo lium-plan:already; exit 0; }
 ( umask 077; printf '%s\n' "$__lp_script" >"$__lp_dir/.script.$$" ) &&
-    mv -f "$__lp_dir/.script.$$" "$__lp_dir/script" || exit 125
+    mv -f "$__lp_dir/.script.$$" "$__lp_dir/script" || { __lp_say "$__lp_dir can't be written"; exit 125; }
 # Found now: the commands' own PATH may lead nowhere.
 __lp_sh=$(command -v sh)
 __lp_setsid=$(command -v setsid) && "$__lp_setsid" true 2>/dev/null || __lp_setsid=''
@@ -188,14 +188,14 @@ exit 0
 
 # Who makes the directory first decides.
 _FORESTALL = r"""
-mkdir -p "$__lp_dir" && chmod 700 "$__lp_dir" || exit 125
+mkdir -m 700 -p "$__lp_dir" || exit 125
 if mkdir "$__lp_dir/claim" 2>/dev/null; then echo lium-plan:forestalled; else echo lium-plan:already; fi
 exit 0
 """
 
 _STOP = r"""
 if [ -d "$__lp_dir/claim" ] && [ ! -e "$__lp_dir/exit" ]; then
-    __lp_record stopped 1
+    : >"$__lp_dir/stopped"
     if __lp_recorded_alive run; then
         __lp_end_commands
         __lp_wait_for exit 25

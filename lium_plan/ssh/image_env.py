@@ -3,7 +3,7 @@
 An SSH session has root's bare environment and home; the image's own environment and working directory are
 those of the container's PID 1 (contract §6.3). One command is started per run, and everything goes to it over
 stdin as a POSIX shell script, so that no value shows in a process list. The pod needs only `sh`, `cat`,
-`env`, `tr`, `mkdir`, `rm`, `mv`, `chmod` and `sleep`.
+`env`, `tr`, `mkdir`, `rm`, `mv` and `sleep`.
 
 What the commands get: PID 1's environment with `env` over it; PID 1's working directory, or `cwd` seen from
 there; one `sh -eu` for all of them in order; stdin from /dev/null, stdout and stderr as one stream. Where PID
@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from lium_plan.ssh.errors import BadScript
 from lium_plan.ssh.posix import AS_USER, AS_USER_SOURCE, AT_HOME, BASE, IMAGE_ENV, RECORDS
 from lium_plan.ssh.protocol import Completed, OnOutput, Session, discard
-from lium_plan.ssh.quoting import check_name, check_script, quote, quote_path
+from lium_plan.ssh.quoting import check_name, quote, quote_path
 
 LAUNCHER_FAILED = 125
 """The status of a run whose commands never started; the output says why."""
@@ -72,19 +72,21 @@ __lp_main() {
 _MARKERS = r"""
 __lp_begin() {
     __lp_use_dir "$__lp_marker_dir"
-    { mkdir -p "$__lp_dir" && chmod 700 "$__lp_dir"; } || { __lp_say "$__lp_dir can't be made"; return 1; }
+    mkdir -m 700 -p "$__lp_dir" || { __lp_say "$__lp_dir can't be made"; return 1; }
     if [ ! -e "$__lp_dir/exit" ] && __lp_recorded_alive run; then
         __lp_say "an earlier run of the same (process $__lp_pid) still goes on"
         return 1
     fi
-    rm -f "$__lp_dir/run" "$__lp_dir/exit" "$__lp_dir/steps"
+    [ ! -e "$__lp_dir/run" ] || rm -f "$__lp_dir/run" "$__lp_dir/exit" "$__lp_dir/steps" "$__lp_dir/begun"
     __lp_record_self run && exec 9>"$__lp_dir/steps" || return 1
+    __lp_reserve exit
     __lp_done=0
     while [ "$__lp_done" -lt "$__lp_first" ]; do
         echo "$__lp_done as-before" >&9
         __lp_done=$((__lp_done + 1))
     done
 }
+__lp_begun() { : >"$__lp_dir/begun"; }
 __lp_end() {
     exec 9>&-
     __lp_record exit "$1"
@@ -93,6 +95,7 @@ __lp_end() {
 
 _NO_MARKERS = r"""
 __lp_begin() { return 0; }
+__lp_begun() { return 0; }
 __lp_end() { return 0; }
 """
 
@@ -133,15 +136,18 @@ __lp_step() {
 def join_commands(commands: Sequence[str], *, steps: bool, first_step: int = 0) -> str:
     """The commands as one script. With `steps` each is followed by a record of its end, numbered from `first_step`.
 
-    An empty line after each keeps a trailing backslash from reaching into the next.
+    Each is read by itself, so that a here-document or a quote that one leaves open never takes the others in.
     """
     several = len(commands) > 1
     parts = ["" if not steps else _STEPS if several else _STEP]
     for index, command in enumerate(commands):
-        parts.append(f"{check_script(command, f'command {index + 1}')}\n\n")
+        last = index + 1 == len(commands)
+        # `:`, since under `set -e` an `eval` that ends with `false && true` ends the shell, which that alone does not.
+        # The empty line keeps a trailing backslash from reaching it.
+        text = command if last and not steps else f"{command}\n\n:"
+        parts.append(f"eval {quote(text, f'command {index + 1}')}\n")
         if steps:
-            place = "last" if index + 1 == len(commands) else "more"
-            parts.append(f"__lp_step {first_step + index} {place}\n")
+            parts.append(f"__lp_step {first_step + index} {'last' if last else 'more'}\n")
     return "".join(parts)
 
 
@@ -163,7 +169,7 @@ def enter_and_run(script: str, *, env: Mapping[str, str], cwd: str | None, user:
         lines.append(f"cd {path} || {{ __lp_say 'the working directory' {path} \"can't be entered\"; exit 125; }}")
     lines.append(f"__lp_script={quote(script, 'the script')}")
     if user == ROOT:
-        lines.append('set -eu; eval "$__lp_script"; exit')
+        lines.append('__lp_begun; set -eu; eval "$__lp_script"; exit')
     else:
         # Over a descriptor, since an argument may not exceed 128 KiB and shows in the process list.
         lines.append(f"__lp_path=$PATH\n__lp_exec_as {quote(user, 'the user')} {quote(AS_USER_SOURCE)} 8<<__LP_END")

@@ -29,6 +29,8 @@ class Markers:
     """After the last of them the shell had the variables, directory and options that it began with."""
     restarted: bool = False
     """The pod's container was restarted since the run began."""
+    begun: bool = False
+    """The first command was reached: an exit status is a command's, not the launcher's."""
 
 
 _READ = r"""
@@ -50,6 +52,7 @@ if [ -e "$__lp_dir/run" ]; then
     __lp_this_boot
     [ "$__lp_on" = "$__lp_boot" ] || echo lium-plan:restarted
 fi
+[ ! -e "$__lp_dir/begun" ] || echo lium-plan:begun
 [ ! -e "$__lp_dir/steps" ] || while read -r __lp_step; do
     echo "lium-plan:step $__lp_step"
 done <"$__lp_dir/steps"
@@ -61,7 +64,7 @@ async def read_markers(session: Session, marker_dir: str, *, timeout_s: float) -
     """What the run with this `marker_dir` has done so far (see `image_env.run_in_image`)."""
     script = f"{BASE}{AT_HOME}{RECORDS}__lp_use_dir {quote_path(marker_dir)}\n{_READ}"
     state, status, steps = RunState.NEVER_STARTED, None, []
-    as_before = restarted = False
+    as_before = restarted = begun = False
     for line in await ask(session, script, timeout_s=timeout_s):
         word, _, rest = line.partition(" ")
         if word == "step":
@@ -70,7 +73,9 @@ async def read_markers(session: Session, marker_dir: str, *, timeout_s: float) -
             as_before = shell == "as-before"
         elif word == "restarted":
             restarted = True
+        elif word == "begun":
+            begun = True
         else:
             state = RunState(word)
             status = int(rest) if state is RunState.EXITED else None
-    return Markers(state, tuple(steps), status, as_before, restarted)
+    return Markers(state, tuple(steps), status, as_before, restarted, begun)

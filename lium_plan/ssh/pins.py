@@ -6,9 +6,11 @@ The files are ordinary known_hosts files, so `ssh -o UserKnownHostsFile=…` wor
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,12 +26,21 @@ class PinFile:
     path: Path
 
     def load(self) -> tuple[str, ...]:
+        """Raises `OSError` for a file that can't be read or holds none: that is no pod without a pin."""
         try:
-            text = self.path.read_text(encoding="ascii", errors="replace")
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return ()
+        with os.fdopen(descriptor, encoding="ascii", errors="replace") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "not a file", str(self.path))
+            text = file.read()
         lines = (line.split() for line in text.splitlines() if line.strip() and line.lstrip()[0] not in "#@")
-        return tuple(f"{fields[1]} {fields[2]}" for fields in lines if len(fields) >= 3)
+        found = tuple(f"{fields[1]} {fields[2]}" for fields in lines if len(fields) >= 3)
+        if not found:
+            reason = "it holds no host key; delete it to trust the next one that the pod shows"
+            raise OSError(errno.EINVAL, reason, str(self.path))
+        return found
 
     def save(self, key: str) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -43,7 +43,7 @@ __lp_alive() {
 
 # Sets __lp_dir, relative to the directory that the session began in.
 __lp_use_dir() {
-    case $1 in /*) __lp_dir=$1 ;; *) __lp_dir=$(pwd)/$1 ;; esac
+    case $1 in /*) __lp_dir=$1 ;; *) __lp_dir=$PWD/$1 ;; esac
 }
 """
 
@@ -115,7 +115,7 @@ __LP_END
 
 # The image's environment and working directory, or the session's with a word about it.
 __lp_enter_image() {
-    __lp_login=$(pwd)
+    __lp_login=$PWD
     unset -v CDPATH ENV BASH_ENV
     [ "${LIUM_SIM_CONFINED-}" != 1 ] || { __lp_confined=1; return 0; }
     if __lp_load_environ; then
@@ -177,9 +177,17 @@ __lp_exec_as() {
 """
 
 RECORDS = r"""
-# Files in $__lp_dir appear whole or not at all.
+# Files in $__lp_dir appear whole or not at all. One that was reserved can be written when the disk is full: only its
+# first line counts.
 __lp_record() {
-    echo "$2" >"$__lp_dir/.$1.$$" && mv -f "$__lp_dir/.$1.$$" "$__lp_dir/$1"
+    if [ -f "$__lp_dir/.$1.reserved" ]; then
+        echo "$2" 1<>"$__lp_dir/.$1.reserved" && mv -f "$__lp_dir/.$1.reserved" "$__lp_dir/$1"
+    else
+        echo "$2" >"$__lp_dir/.$1.$$" && mv -f "$__lp_dir/.$1.$$" "$__lp_dir/$1"
+    fi
+}
+__lp_reserve() {
+    echo '                                ' >"$__lp_dir/.$1.reserved"
 }
 
 # Names this process in a file, for __lp_recorded_alive.

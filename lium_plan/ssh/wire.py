@@ -295,6 +295,11 @@ class _Exec(asyncssh.SSHClientSession[bytes]):
             self.ended.set_result(self._status)
 
 
+def _bytes(path: str) -> bytes:
+    """A file's name as it is here, which need not be UTF-8."""
+    return path.encode("utf-8", "surrogateescape")
+
+
 class _Sftp:
     """`transfer.Store` over SFTP."""
 
@@ -304,7 +309,7 @@ class _Sftp:
     async def write(self, path: str, source: bytes | Path, mode: int) -> None:
         with self._refusals():
             private = asyncssh.SFTPAttrs(permissions=0o600)
-            async with self._client.open(path, "xb", private) as file:
+            async with self._client.open(_bytes(path), "xb", private) as file:
                 if isinstance(source, bytes):
                     await file.write(source)
                 else:
@@ -315,15 +320,15 @@ class _Sftp:
 
     async def make_directories(self, path: str) -> None:
         with self._refusals():
-            await self._client.makedirs(path, exist_ok=True)
+            await self._client.makedirs(_bytes(path), exist_ok=True)
 
     async def replace(self, old: str, new: str) -> None:
         with self._refusals():
-            await self._client.posix_rename(old, new)
+            await self._client.posix_rename(_bytes(old), _bytes(new))
 
     async def remove(self, path: str) -> None:
         with self._refusals():
-            await self._client.remove(path)
+            await self._client.remove(_bytes(path))
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
@@ -334,7 +339,9 @@ class _Sftp:
         except (asyncssh.SFTPConnectionLost, asyncssh.SFTPNoConnection):
             raise
         except asyncssh.SFTPError as error:
-            raise OSError(EIO, error.reason) from None
+            # OpenSSH gives no other reason for most refusals.
+            why = error.reason if error.reason.lower() != "failure" else "the disk is full, or its name is taken"
+            raise OSError(EIO, why) from None
 
 
 class WireSession:
@@ -429,7 +436,8 @@ class WireSession:
             for index, file in enumerate(asked)
         )
         answer = bytearray()
-        await self._exec("exec sh -s", f"{_SAME}{checks}\n".encode(), answer.extend)
+        script = f"{_SAME}{checks}\n".encode("utf-8", "surrogateescape")
+        await self._exec("exec sh -s", script, answer.extend)
         unchanged = {id(asked[int(word)]) for word in answer.split() if word.isdigit() and int(word) < len(asked)}
         return tuple(file for file in files if id(file) not in unchanged)
 

@@ -6,6 +6,7 @@ because acting on half a state deletes or rents the wrong things. Pure: files ar
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -23,13 +24,15 @@ from lium_plan.state.model import State
 from lium_plan.state.positions import duplicate_line, line_of
 from lium_plan.state.shape import Path, Shape, ShapeError, shape_of
 
-FORMAT = "1.0"
+FORMAT = "1.1"
+LARGEST_NUMBER = 10**15
+DEEPEST = 200
 SHORT = 24
 """Characters up to which equal texts are kept once: a big state says the same words over and over."""
 
 Migration = Callable[[Mapping[str, Json]], tuple[str, Mapping[str, Json]]]
-MIGRATIONS: Mapping[str, Migration] = {}
-"""From an older format: the format that comes out, and the document in it. Pure, one step each."""
+MIGRATIONS: Mapping[str, Migration] = {"1.0": lambda members: ("1.1", members)}
+"""From an older format: the format that comes out, and the document in it. Pure, one step each. 1.1 has a checksum."""
 
 CURES = (
     "nothing was changed; `lium-plan state repair` shows what can be saved, `state recover` builds a state from what "
@@ -138,29 +141,53 @@ def encode_snapshot(state: State) -> bytes:
     """
     members = STATE.encode(state)
     assert isinstance(members, Mapping)
-    lines = [f'{{\n"format": {_dump(FORMAT)}']
+    lines = []
     for name, value in members.items():
         if isinstance(value, Mapping) and value:
             rows = ",\n".join(f"  {_dump(key)}: {_dump(item)}" for key, item in sorted(value.items()))
             lines.append(f"{_dump(name)}: {{\n{rows}\n}}")
         else:
             lines.append(f"{_dump(name)}: {_dump(value)}")
-    return (",\n".join(lines) + "\n}\n").encode("ascii")
+    body = (",\n".join(lines) + "\n}\n").encode("ascii")
+    return b'{\n"format": "%b",\n"checksum": "%b",\n%b' % (FORMAT.encode(), _checksum(body), body)
+
+
+def _checksum(body: bytes | memoryview) -> bytes:
+    return hashlib.sha256(body).hexdigest().encode()
+
+
+_HEAD = re.compile(rb'\{\n"format": "[0-9.]{1,20}",\n"checksum": "([0-9a-f]{64})",\n')
+
+
+def is_as_written(data: bytes) -> bool:
+    """Whether a snapshot's bytes are those that `encode_snapshot` made. Formats before 1.1 can't tell: False."""
+    head = _HEAD.match(data)
+    return head is not None and head[1] == _checksum(memoryview(data)[head.end() :])
 
 
 _dump = json.JSONEncoder(sort_keys=True, allow_nan=False).encode
 
 
 def decode_snapshot(
-    data: bytes, *, file: str, migrations: Mapping[str, Migration] = MIGRATIONS, current: str = FORMAT
+    data: bytes,
+    *,
+    file: str,
+    edited: bool = False,
+    migrations: Mapping[str, Migration] = MIGRATIONS,
+    current: str = FORMAT,
 ) -> State:
-    """The state in a snapshot. `file` is for messages. Raises `Unreadable`."""
+    """The state in a snapshot. `file` is for messages; `edited`: whatever its checksum says. Raises `Unreadable`."""
     text = to_text(data, file)
     document = parse_document(text, file)
     if not isinstance(document, Mapping) or not isinstance(document.get("format"), str):
         raise Unreadable("state-shape", "is no state snapshot: it has no `format`", file=file, line=1)
+    if edited and _is_deep(document):
+        raise Unreadable("state-syntax", "is nested too deeply", file=file, line=1)
     version, members = str(document["format"]), {**document}
     del members["format"]
+    guarded = version == current
+    if guarded:
+        members.pop("checksum", None)
     while version != current:
         step = migrations.get(version)
         if step is None:
@@ -170,16 +197,34 @@ def decode_snapshot(
         version, migrated = step(members)
         members = {**migrated}
     try:
-        return decode_document(members)
+        state = decode_members(members)
     except ShapeError as fault:
         raise Unreadable(fault.code, str(fault), file=file, line=line_of(text, fault.path)) from None
+    # Last: what is wrong in particular, and where, says more than that something is.
+    if guarded and not edited and not is_as_written(data):
+        message = "the checksum doesn't match: the file was changed after it was written"
+        raise Unreadable("state-checksum", message, file=file, line=line_of(text, ("checksum",)))
+    return state
 
 
-def decode_document(members: Mapping[str, Json]) -> State:
-    """The state in a parsed snapshot of the current format. Raises `ShapeError`."""
-    state: State = STATE.decode({name: value for name, value in members.items() if name != "format"}, ())
+def decode_members(members: Mapping[str, Json]) -> State:
+    """The state in a parsed snapshot of the current format, without `format` and `checksum`. Raises `ShapeError`."""
+    state: State = STATE.decode(members, ())
     _check_members(state)
     return state
+
+
+def _is_deep(value: Json) -> bool:
+    """Whether somebody has put into it what we would not have written: more than `DEEPEST` levels."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            item
+            for outer in level
+            if isinstance(outer, Mapping | tuple)
+            for item in (outer.values() if isinstance(outer, Mapping) else outer)
+        ]
+    return bool(level)
 
 
 def _foreign_format(version: str, current: str) -> str:
@@ -200,8 +245,9 @@ def _check_members(state: State) -> None:
         raise ShapeError(("salt",), "`salt` must be 32 bytes")
     if not state.project or not state.stack:
         raise ShapeError(("project",), "`project` and `stack` must not be empty")
-    if state.serial < 0 or state.sequence < 0:
-        raise ShapeError(("serial",), "`serial` and `sequence` must not be negative")
+    for name, number in (("serial", state.serial), ("sequence", state.sequence)):
+        if not 0 <= number <= LARGEST_NUMBER:
+            raise ShapeError((name,), f"`{name}` must be a number from 0 to {LARGEST_NUMBER}")
     for key, record in state.records.items():
         if record.key != key:
             raise ShapeError(("records", key), f"the record of {record.key} is stored as {key}", "state-key")

@@ -165,6 +165,6 @@ def decode_events(data: bytes) -> tuple[tuple[AuditEvent, ...], int]:
         try:
             members: Mapping[str, object] = json.loads(line)
             found.append(_SHAPE.decode(members, ()))  # type: ignore[arg-type]
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
     return tuple(found), used

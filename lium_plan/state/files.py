@@ -1,7 +1,8 @@
 """Durable files: what a crash or a full disk may leave behind is either the old content or the new.
 
-Owns permissions (0600, directories 0700), the refusal to follow a symbolic link in place of a state file, and fsync.
-Knows nothing of what the files hold. Raises `OSError`, and `Failure` for a link.
+Owns permissions (0600, directories 0700), fsync, and the refusal of anything but an ordinary file in place of a state
+file: a link, a directory, a pipe whose other end would be waited for. Knows nothing of what the files hold. Raises
+`OSError`, and `Failure` for what is no ordinary file.
 """
 
 from __future__ import annotations
@@ -35,21 +36,34 @@ class Identity:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """A descriptor that children don't inherit; a file that it creates is 0600."""
+    """A descriptor that children don't inherit; a file that it creates is 0600. Never waits."""
     try:
-        return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, FILE_MODE)
     except OSError as fault:
         if fault.errno == errno.ELOOP:
-            message = f"{path} is a symbolic link: a new snapshot would replace the link and leave its target behind"
+            message = f"{path} is a symbolic link: what is written would replace the link and leave its target behind"
             hint = "name the directory that really holds the state with --state file:DIR"
             raise Failure(ExitCode.ERROR, (error("state-symlink", message, hint=hint),)) from None
+        if fault.errno in (errno.EISDIR, errno.ENXIO):  # a directory to be written; a pipe without a reader, a socket
+            raise _no_file(path) from None
         raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise _no_file(path)
+    return handle
+
+
+def _no_file(path: Path) -> Failure:
+    what = "a directory" if path.is_dir() else "a pipe, a socket or a device"
+    hint = "look what it is and move it away; lium-plan makes its files itself"
+    return Failure(ExitCode.ERROR, (error("state-not-a-file", f"{path} is {what}, not a file", hint=hint),))
 
 
 def make_directory(path: Path) -> None:
     """Create the directory and its parents, for the owner alone; one that exists is left as it is."""
     if not path.is_dir():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.parent != path:
+            make_directory(path.parent)
         path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
         sync_directory(path.parent)
 
@@ -79,8 +93,6 @@ def read_file(path: Path) -> tuple[bytes, Identity] | None:
         return None
     with os.fdopen(handle, "rb") as stream:
         status = os.fstat(stream.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
         return stream.read(), Identity.of(status)
 
 
@@ -89,6 +101,16 @@ def identity_of(path: Path) -> Identity | None:
         return Identity.of(os.stat(path, follow_symlinks=False))
     except FileNotFoundError:
         return None
+
+
+def is_at(handle: int, path: Path) -> bool:
+    """Whether an open file is still the one that is found at `path`: not deleted, nor replaced by another."""
+    try:
+        there = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return False
+    ours = os.fstat(handle)
+    return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
 
 
 def write_all(handle: int, data: bytes, offset: int) -> None:

@@ -7,13 +7,15 @@ are still tried, in the space that was kept for them.
 
 from __future__ import annotations
 
+import errno
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from lium_plan.state import codec
 from lium_plan.state.entries import Entry
-from lium_plan.state.files import open_file, sync, sync_directory, write_all
+from lium_plan.state.files import is_at, open_file, sync, sync_directory, write_all
 
 SLACK = 16 * 1024
 SLACK_PER_EFFECT = 8 * 1024
@@ -54,8 +56,8 @@ def parse_journal(data: bytes, lineage: str | None, *, file: str) -> Parsed:
     rest = data[used:].rstrip(b"\0")
     torn = b"\n" not in rest or b"\0" in rest
     if not torn or any(codec.is_whole(line) for line in rest.split(b"\n")[1:-1]):
-        codec.decode_entry(rest.partition(b"\n")[0], lineage, file=file, number=number + 1)
-        raise codec.Unreadable("journal-damaged", "lines were lost here", file=file, line=number + 1)
+        message = "this line was changed (its checksum doesn't match), or lines were lost here"
+        raise codec.Unreadable("journal-damaged", message, file=file, line=number + 1)
     return Parsed(tuple(entries), used, len(rest))
 
 
@@ -68,6 +70,7 @@ class JournalFile:
         `fault` is what an earlier journal of this process failed with.
         """
         created = not path.exists()
+        self._path = path
         self._handle = open_file(path, os.O_RDWR | os.O_CREAT)
         self._used = used
         self._allocated = used
@@ -88,6 +91,7 @@ class JournalFile:
 
         Raises `OSError`; then nothing of `data` counts as written.
         """
+        self._require_there()
         if intents:
             if self._fault is not None:
                 raise IntentRefused(self._fault.errno, self._fault.strerror)
@@ -132,6 +136,13 @@ class JournalFile:
         finally:
             os.close(self._handle)
 
+    def _require_there(self) -> None:
+        """A file that has lost its name takes every line, and nobody reads them again."""
+        if not is_at(self._handle, self._path):
+            fault = FileNotFoundError(errno.ENOENT, "it was deleted or replaced while it was in use", str(self._path))
+            self._fault = self._fault or fault
+            raise fault
+
     def _reserve(self, size: int, slack: int) -> None:
         needed = self._used + size + slack
         if needed <= self._allocated:
@@ -155,10 +166,8 @@ class JournalFile:
 
     def _blank(self, size: int) -> None:
         """A line that was half written must not stand behind the next, shorter one."""
-        try:
+        # Where the disk refuses that too, the tail stays torn: readers cut it, and the next append writes over it.
+        with suppress(OSError):
             write_all(self._handle, bytes(max(0, min(size, self._allocated - self._used))), self._used)
             if os.fstat(self._handle).st_size > self._allocated:
                 os.ftruncate(self._handle, self._allocated)
-        except OSError:
-            # The tail stays torn; readers cut it, and the next append writes over it or fails as well.
-            return

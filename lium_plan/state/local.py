@@ -7,6 +7,7 @@ journal. Refuses to write over anything it can't read, and to write at all witho
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -271,6 +272,8 @@ class LocalStore:
             sync_directory(self._directory)
         except FileNotFoundError:
             return False
+        except OSError as fault:
+            raise self._failure("state-write", "can't be lifted", fault) from fault
         return True
 
     # --- writing ---------------------------------------------------------------------------------------------
@@ -282,6 +285,8 @@ class LocalStore:
         if numbers != list(range(session.last + 1, session.last + 1 + len(entries))):
             raise ValueError(f"entries {numbers} don't follow entry {session.last}")
         begun = {entry.number for entry in entries if isinstance(entry.fact, Began)}
+        if begun:
+            self._require_standing_lock()
         data = b"".join(_line(entry, session.base.lineage) for entry in entries)
         try:
             session.journal.append(data, intents=len(begun), open_effects=len(session.open | begun))
@@ -400,6 +405,7 @@ class LocalStore:
         self._require_sound(state)
         if state.stack != self._stack:
             raise ValueError(f"a state of stack {state.stack} can't be written as {self._stack}")
+        self._require_standing_lock()
         path = self.path("json")
         temporary = write_temporary(path, codec.encode_snapshot(state))
         if rotate and identity_of(path) is not None:
@@ -419,6 +425,14 @@ class LocalStore:
     def _require_lock(self) -> None:
         if self._lock is None:
             raise RuntimeError("the state's lock is not held")
+
+    def _require_standing_lock(self) -> None:
+        """Raises `Failure` when somebody has done away with the lock under us: another run may have begun."""
+        if self._lock is not None and not self._lock.stands:
+            path = self.path("lock")
+            message = f"{path} was deleted or replaced while this command held the lock: another one may have begun"
+            hint = "nothing more is started or overwritten; when no other command runs, run it again"
+            raise Failure(ExitCode.ERROR, (error("lock-lost", message, hint=hint),))
 
     def _require_session(self) -> _Session:
         self._require_lock()
@@ -452,7 +466,17 @@ class LocalStore:
             self._lock.release()
 
     def _failure(self, code: str, what: str, fault: OSError) -> Failure:
-        # Not `fault.filename`: a write to an open file has none.
-        path = self.path("journal.jsonl" if code.startswith("journal") else "json")
-        hint = "free some space or mend the permissions, then run the command again: it goes on where this one stopped"
+        # A write to an open file does not say which. Of a rename it is the target that people know.
+        named = fault.filename2 or fault.filename
+        path = named or self.path("journal.jsonl" if code.startswith("journal") else "json")
+        cure = _CURES.get(fault.errno or 0, "mend that")
+        hint = f"{cure}, then run the command again: it goes on where this one stopped"
         return Failure(ExitCode.ERROR, (error(code, f"{path} {what}: {fault.strerror or fault}", hint=hint),))
+
+
+_CURES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "mend the permissions"),
+    **dict.fromkeys((errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY), "move away what is in the way"),
+    errno.ENOENT: "look what became of the state's directory",
+}

@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from lium_plan.diagnostics import ExitCode, Failure, error
-from lium_plan.state.files import open_file, read_file, write_all, write_file
+from lium_plan.state.files import is_at, open_file, read_file, write_all, write_file
 from lium_plan.state.shape import ShapeError, shape_of
 from lium_plan.state.values import moment
 
@@ -93,11 +93,17 @@ _OWNER, _HOLD = shape_of(Owner), shape_of(Hold)
 class FileLock:
     """A held lock. Releasing it twice is harmless."""
 
-    def __init__(self, handle: int, previous: Owner | None, on_release: Callable[[], None]) -> None:
+    def __init__(self, handle: int, path: Path, previous: Owner | None, on_release: Callable[[], None]) -> None:
         self._handle: int | None = handle
+        self._path = path
         self.previous = previous
         """Whose record was found: a run that ended without releasing."""
         self._on_release = on_release
+
+    @property
+    def stands(self) -> bool:
+        """False when the file was deleted or replaced: then others can take a lock of their own beside this one."""
+        return self._handle is not None and is_at(self._handle, self._path)
 
     def release(self) -> None:
         if self._handle is None:
@@ -134,6 +140,10 @@ def try_lock(path: Path, owner: Owner, on_release: Callable[[], None]) -> FileLo
     except BaseException:
         os.close(handle)
         raise
+    if not is_at(handle, path):
+        # Deleted between the two calls: whoever looks for the lock now finds another file, and so do we next time.
+        os.close(handle)
+        return None
     previous = read_owner(path)
     try:
         os.ftruncate(handle, 0)
@@ -141,7 +151,7 @@ def try_lock(path: Path, owner: Owner, on_release: Callable[[], None]) -> FileLo
     except OSError:
         # A full disk: the kernel's lock holds without the record, others only see less of who has it.
         pass
-    return FileLock(handle, previous, on_release)
+    return FileLock(handle, path, previous, on_release)
 
 
 def read_owner(path: Path) -> Owner | None:
@@ -149,8 +159,13 @@ def read_owner(path: Path) -> Owner | None:
     try:
         content = read_file(path)
         return None if content is None else _OWNER.decode(json.loads(content[0]), ())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
+
+
+def to_second(at: datetime) -> str:
+    """For people."""
+    return moment(at.replace(microsecond=0))
 
 
 def lock_held(stack: str, path: Path, owner: Owner | None) -> Failure:
@@ -164,7 +179,7 @@ def lock_held(stack: str, path: Path, owner: Owner | None) -> Failure:
             Liveness.UNKNOWN: "whether it still runs can't be seen from here",
         }[liveness(owner)]
         message = (
-            f"the state of stack {stack} is locked by {owner.who} since {moment(owner.since)}: `{owner.command}`, "
+            f"the state of stack {stack} is locked by {owner.who} since {to_second(owner.since)}: `{owner.command}`, "
             f"run {owner.run}, pid {owner.pid} on {owner.host}; {alive}"
         )
     hint = "wait for it with --lock-timeout 5m; the lock frees itself when its process ends"
@@ -185,7 +200,7 @@ def read_hold(path: Path, now: datetime) -> Hold | None:
         return None
     try:
         hold: Hold = _HOLD.decode(json.loads(content[0]), ())
-    except (ShapeError, ValueError):
+    except (ShapeError, ValueError, RecursionError):
         message = f"{path} is a lock set by hand, and can't be read"
         hint = "look at it, then lift it with `lium-plan state unlock`"
         raise Failure(ExitCode.LOCKED, (error("lock-held", message, hint=hint),)) from None
@@ -193,9 +208,8 @@ def read_hold(path: Path, now: datetime) -> Hold | None:
 
 
 def held_by_hand(stack: str, hold: Hold) -> Failure:
-    until = "until it is lifted" if hold.until is None else f"until {moment(hold.until)}"
-    message = (
-        f"the state of stack {stack} is locked by hand by {hold.who} since {moment(hold.since)}, {until}: {hold.reason}"
-    )
+    until = "until it is lifted" if hold.until is None else f"until {to_second(hold.until)}"
+    who = f"by {hold.who} since {to_second(hold.since)}"
+    message = f"the state of stack {stack} is locked by hand {who}, {until}: {hold.reason}"
     hint = "lift it with `lium-plan state unlock`"
     return Failure(ExitCode.LOCKED, (error("lock-held", message, hint=hint),))

@@ -47,6 +47,8 @@ def salvage(
             # Not damage: a newer version knows what this one doesn't. An older snapshot would undo its work.
             return Salvage(None, tuple(findings))
         if base is not None:
+            if findings:
+                findings.extend(_other_ids(base, snapshots[index + 1 :]))
             if index:
                 message = f"{name} was taken instead: what was done after it is known only as far as the journal tells"
                 findings.append(error("repair-older", message, hint=_ORPHANS))
@@ -85,6 +87,21 @@ def _renamed(state: State, stack: str, findings: list[Diagnostic]) -> bool:
 # --- snapshots -----------------------------------------------------------------------------------------------
 
 
+def _other_ids(state: State, earlier: Sequence[tuple[str, bytes]]) -> Iterator[Diagnostic]:
+    """Ids in a changed snapshot that the newest sound one before it had otherwise: replaced since then, or damaged."""
+    for name, data in earlier:
+        try:
+            before = codec.decode_snapshot(data, file=name)
+        except codec.Unreadable:
+            continue
+        for key, row in state.records.items():
+            old = before.records.get(key)
+            if old is not None and old.id not in (None, row.id):
+                message = f"{key} is {row.id} now and was {old.id} in {name}: which is right can't be known from here"
+                yield error("repair-id", message, address=str(row.address), hint=_ORPHANS)
+        return
+
+
 def _read_snapshot(data: bytes, *, file: str, now: datetime, findings: list[Diagnostic]) -> State | None:
     try:
         return codec.decode_snapshot(data, file=file)
@@ -92,6 +109,9 @@ def _read_snapshot(data: bytes, *, file: str, now: datetime, findings: list[Diag
         findings.append(replace(fault.diagnostic, hint=None))
     if findings[-1].code == "state-format":
         return None
+    if findings[-1].code == "state-checksum":
+        findings.append(warning("repair-edited", f"{file}: it is taken as it is now", hint=_ORPHANS))
+        return codec.decode_snapshot(data, file=file, edited=True)
     text = data.rstrip(b"\0").decode("utf-8", errors="replace").removeprefix("\ufeff")
     text = _STRING_OR_COMMA.sub(lambda match: "" if match[0] == "," else match[0], text)
     try:
@@ -102,7 +122,8 @@ def _read_snapshot(data: bytes, *, file: str, now: datetime, findings: list[Diag
         return None
     rows, given_up = _read_records(members["records"], file=file, now=now, findings=findings)
     try:
-        state = codec.decode_document({**members, "records": {}})
+        rest = {name: value for name, value in members.items() if name not in ("format", "checksum")}
+        state = codec.decode_members({**rest, "records": {}})
     except (ShapeError, codec.Unreadable):
         return None
     known = {item.id for item in state.released}

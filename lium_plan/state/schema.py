@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from lium_plan.kinds.protocol import Json
-from lium_plan.state.codec import FORMAT, LINEAGE_PATTERN, STATE
+from lium_plan.state.codec import FORMAT, LARGEST_NUMBER, LINEAGE_PATTERN, STATE
 
 
 def state_schema() -> Mapping[str, Json]:
@@ -19,16 +19,17 @@ def state_schema() -> Mapping[str, Json]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "lium-plan state snapshot",
         **schema,
-        "required": ["format", *required],
+        "required": ["format", "checksum", *required],
         "properties": {
             "format": {"const": FORMAT},
+            "checksum": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
             **properties,
             "lineage": {"type": "string", "pattern": f"^{LINEAGE_PATTERN}$"},
             "salt": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
             "project": {"type": "string", "minLength": 1},
             "stack": {"type": "string", "minLength": 1},
-            "serial": {"type": "integer", "minimum": 0},
-            "sequence": {"type": "integer", "minimum": 0},
+            "serial": {"type": "integer", "minimum": 0, "maximum": LARGEST_NUMBER},
+            "sequence": {"type": "integer", "minimum": 0, "maximum": LARGEST_NUMBER},
         },
     }
 

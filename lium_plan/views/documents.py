@@ -105,6 +105,9 @@ class CostRow(TypedDict):
     after_per_hour_usd: float
     ceiling_per_hour_usd: float | None
     until_ttl_usd: float | None
+    balance_usd: float | None
+    balance_floor_usd: float | None
+    runway_s: float | None
 
 
 class OutputRow(TypedDict):

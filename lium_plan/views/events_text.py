@@ -148,11 +148,14 @@ def _closing(report: RunReport, paint: Paint) -> str:
         running = f"{pods} {noun} now, {paint('bold', rate(report.running_per_hour_usd))}."
     elif report.running_per_hour_usd:
         running = f"No pod runs, and {rate(report.running_per_hour_usd)} is still billed."
-    elif report.open_effects:
-        running = "Nothing is known to run."
+    elif report.open_effects or report.strays:
+        running = "Nothing that the state knows runs."
     else:
         running = "Nothing runs, nothing is billed."
     lines = [running]
+    if report.strays:
+        verb = "costs" if report.strays == 1 else "cost"
+        lines.append(f"{report.strays} more that it does not know {verb} {rate(report.strays_per_hour_usd)}.")
     if report.open_effects:
         lines.append(_unsettled(report))
     if report.next_command:

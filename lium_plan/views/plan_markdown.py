@@ -25,6 +25,8 @@ def plan_markdown(plan: Plan) -> str:
         head = f"### ⛔ {where}: refused"
     elif plan.errored:
         head = f"### ❌ {where}: no plan could be made"
+    elif plan.refresh_only:
+        head = f"### {where}: {len(plan.drift)} drifted" if plan.drift else f"### ✅ {where}: no drift"
     elif not plan.actions and not plan.open:
         head = f"### ✅ {where}: no changes"
     else:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from lium_plan.kinds.protocol import Verb
-from lium_plan.planning.plan import Action, Drift, Open, Plan
+from lium_plan.planning.plan import Action, Cost, Drift, Open, Plan
 from lium_plan.views.money import amount, rate
 from lium_plan.views.money import price as money
 from lium_plan.views.offer_rows import offer_words
@@ -73,7 +73,8 @@ def plan_text(plan: Plan, paint: Paint = PLAIN, *, width: int | None = None, ver
         parts.append("Changed since the last apply, and not by it:\n\n" + _drift_text(plan.drift, paint))
     rows = [*_open_rows(plan.open), *_action_rows(plan, verbose)]
     if rows:
-        head = f"lium-plan will perform these actions ({_basis(plan)}):"
+        does = "change the state alone" if plan.refresh_only else "perform these actions"
+        head = f"lium-plan will {does} ({_basis(plan)}):"
         parts.append(f"{_prose(head, width)}\n\n{_layout(rows, paint, width)}")
         parts.append(_totals(plan, paint, width))
     else:
@@ -94,6 +95,8 @@ def _nothing(plan: Plan) -> str:
         return f"The plan could not be made (stack {plan.stack})."
     if plan.destroying:
         return f"Stack {plan.stack} holds nothing that could be destroyed."
+    if plan.refresh_only:
+        return f"The state is as the account shows it (stack {plan.stack})."
     if not plan.complete:
         return f"Not all that is wanted can be reached now (stack {plan.stack}); the warnings say what is missing."
     after = plan.cost.after_per_hour_usd
@@ -105,7 +108,7 @@ def _nothing(plan: Plan) -> str:
 
 def _open_rows(items: Iterable[Open]) -> Iterator[_Row]:
     for item in items:
-        what = f"begun {stamp(item.since)}, outcome unknown; apply will {one_line(item.will)}"
+        what = f"begun {stamp(item.since.replace(microsecond=0))}, outcome unknown; apply will {one_line(item.will)}"
         yield _Row("bold magenta", "!", str(item.address), what)
 
 
@@ -161,7 +164,8 @@ def _price_of(action: Action) -> Decimal | None:
 def _rows_of(action: Action, *, verbose: bool, destroying: bool) -> Iterator[_Row]:
     style, symbol = _COLOURS[action.verb], SYMBOLS[action.verb]
     address = str(action.address) + (f" ({action.deposed_id[:8]}, replaced)" if action.deposed_id else "")
-    changes = action.changes if action.verb not in _SILENT or verbose else ()
+    told = action.verb in _SILENT or (action.verb is Verb.ADOPT and action.source is not None)
+    changes = action.changes if not told or verbose else ()
     lines = [change_words(change) for change in changes]
     reasons = _reason(action, destroying=destroying)
     if action.verb in (Verb.UPDATE, Verb.REBOOT, Verb.REPLACE) and lines:
@@ -290,6 +294,11 @@ def _prose(text: str, width: int | None) -> str:
 
 
 def _totals(plan: Plan, paint: Paint, width: int | None) -> str:
+    if plan.refresh_only:
+        forgotten = sum(action.verb is Verb.FORGET for action in plan.actions)
+        taken = len(plan.actions) - forgotten
+        text = f"Plan: {taken} to take into the state, {forgotten} to forget. Nothing on the account changes."
+        return _prose(text, width).replace("Plan:", paint("bold", "Plan:"), 1) + "\n"
     counts = plan.summary
     words = [f"{counts.create} to create", f"{counts.update} to change"]
     if counts.reboot:
@@ -300,7 +309,21 @@ def _totals(plan: Plan, paint: Paint, width: int | None) -> str:
         one = len(plan.open) == 1
         text += f" {len(plan.open)} open {'effect' if one else 'effects'} to settle first."
     lines = f"{_prose(text, width)}\n{_prose(f'Cost: {_cost(plan)}', width)}\n"
-    return lines.replace("Plan:", paint("bold", "Plan:"), 1).replace("Cost:", paint("bold", "Cost:"), 1)
+    if plan.cost.runway_s is not None and not plan.destroying:
+        lines += f"{_prose(f'Balance: {_balance(plan.cost)}', width)}\n"
+    for word in ("Plan:", "Cost:", "Balance:"):
+        lines = lines.replace(word, paint("bold", word), 1)
+    return lines
+
+
+def _balance(cost: Cost) -> str:
+    """Of all that is open on the account, ours or not: it pays for everything."""
+    hours = (cost.runway_s or 0) / 3600
+    lasts = f"{hours:,.0f} h" if hours >= 10 else f"{hours:.1f} h"
+    balance, floor = cost.balance_usd or Decimal(0), cost.balance_floor_usd or Decimal(0)
+    return (
+        f"{amount(balance)} lasts {lasts} with all open pods of the account; to rent takes more than {amount(floor)}."
+    )
 
 
 def _cost(plan: Plan) -> str:

@@ -37,7 +37,14 @@ def _tasks_text(tasks: tuple[TaskStatus, ...], paint: Paint) -> str:
         )
         for task in tasks
     ]
-    return "\n" + columns(("TASK", "STATUS", "EXIT", "STARTED", "ENDED", "LOG"), rows, right=(2,), paint=paint)
+    table = columns(("TASK", "STATUS", "EXIT", "STARTED", "ENDED", "LOG"), rows, right=(2,), paint=paint)
+    return f"\n{table}{''.join(map(_last_words, tasks))}"
+
+
+def _last_words(task: TaskStatus) -> str:
+    if not task.last_lines:
+        return ""
+    return f"\n{task.address}, its last lines:\n" + "".join(f"    {printable(line)}\n" for line in task.last_lines)
 
 
 def _row(pod: PodStatus) -> tuple[str, ...]:
@@ -78,6 +85,7 @@ def _task_json(task: TaskStatus) -> Document:
         "ended_at": None if task.ended_at is None else stamp(task.ended_at),
         "log": task.log,
         "probed": task.probed,
+        "last_lines": list(task.last_lines),
     }
 
 

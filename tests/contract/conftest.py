@@ -25,6 +25,7 @@ from bench.venvs import CLIENTS, client_bin
 LIUM = ("lium-0.32.0", "lium.io==0.32.0")
 GPUHUNT = ("gpuhunt-0.1.34", "gpuhunt==0.1.34")
 DSTACK = ("dstack-0.22.5", "dstack[server]==0.22.5")
+GENERATOR = ("openapi-python-client", "openapi-python-client>=0.26,<1")
 SCHEMATHESIS = ("schemathesis", "schemathesis>=4,<5")
 
 

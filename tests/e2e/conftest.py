@@ -21,8 +21,10 @@ def sim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sim]:
 
 
 @pytest.fixture
-def project(sim: Sim, tmp_path: Path) -> Project:
-    return new_project(sim, f"p{next(_numbers)}", tmp_path)
+def project(sim: Sim, tmp_path: Path) -> Iterator[Project]:
+    account = f"p{next(_numbers)}"
+    yield new_project(sim, account, tmp_path)
+    sim.give_back(account)  # the nodes are everybody's
 
 
 @pytest.fixture

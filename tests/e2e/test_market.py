@@ -221,6 +221,37 @@ def test_a_price_that_rose_past_the_ceiling_is_not_rented(market: Sim, another: 
     ended(project)
 
 
+# --- answers that are wrong -------------------------------------------------------------------------------------------
+
+WRONG = {
+    "refused for capacity": {"status": 409, "body": {"detail": "Executor is already rented"}},
+    "refused for the request": {"status": 400, "body": {"detail": "no"}},
+    "refused for the budget": {"status": 402, "body": {"detail": {"code": "api_key_budget_exceeded", "message": "no"}}},
+    "another id": {"status": 200, "body": {"pod_id": "00000000-0000-4000-8000-000000000000"}},
+    "no id at all": {"status": 200, "body": {"pod_id": "../../users/me"}},
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("answer", WRONG)
+def test_a_rent_that_was_answered_wrongly_is_known_when_the_run_ends(
+    market: Sim, another: Callable[[Sim], Project], answer: str
+) -> None:
+    project = another(market)
+    one_of(project, "RTX 4090")
+    effect = {"do": "answer", "where": "after", **WRONG[answer]}
+    market.fault(effect, match={"method": "POST", "path": RENT, "account": project.account})
+    first = project.run("apply", "--auto-approve")
+    assert first.code in (0, 3), first
+    known = {record["id"] for record in project.resources("pod").values()}
+    assert {row["id"] for row in project.ledger("pod", open_only=True)} == known, first
+    if first.code:
+        project.apply()
+    assert_agreed(project, 1)
+    project.run("plan", "--detailed-exitcode", expect=0)
+    ended(project)
+
+
 # --- what is lost on the way ------------------------------------------------------------------------------------------
 
 ACCIDENTS = {

@@ -342,3 +342,21 @@ def test_lists_of_pods_stay_under_sixty_a_minute_whoever_asks() -> None:
 
     run_virtual(main())
     assert server.refusals == 0
+
+
+def test_the_most_urgent_of_those_who_wait_goes_first() -> None:
+    async def main() -> list[str]:
+        limits, sent = Limits(random=lambda: 0.0), list[str]()
+
+        async def ask(name: str, urgency: float) -> None:
+            turn = limits.turn(Family.TEMPLATE_CREATE, Priority.START, urgency)
+            await limits.enter(turn)
+            sent.append(name)
+            limits.leave(turn)
+
+        async with asyncio.TaskGroup() as group:
+            for name, urgency in (("first", 0.0), ("plain", 0.0), ("long", 90.0), ("short", 5.0), ("other", 0.0)):
+                group.create_task(ask(name, urgency))
+        return sent
+
+    assert run_virtual(main()) == ["first", "long", "short", "plain", "other"]

@@ -133,7 +133,7 @@ def test_the_pace_slows_with_the_wait() -> None:
     moments = [seen.at for seen in app.seen]
     assert sum(moment < 40 for moment in moments) == 40
     assert sum(40 <= moment < 90 for moment in moments) == pytest.approx(25, abs=1)
-    assert sum(90 <= moment < 150 for moment in moments) == pytest.approx(6, abs=1)
+    assert sum(90 <= moment < 150 for moment in moments) == pytest.approx(13, abs=1)
 
 
 def test_a_newcomer_quickens_the_pace_and_its_leaving_slows_it() -> None:
@@ -309,6 +309,41 @@ def test_a_bug_in_the_client_reaches_the_waiters() -> None:
     run_virtual(main())
 
 
-@pytest.mark.parametrize(("waited_s", "interval_s"), [(0, 1), (39.9, 1), (40, 2), (89, 2), (90, 10), (9999, 10)])
+@pytest.mark.parametrize(
+    ("waited_s", "interval_s"), [(0, 1), (39.9, 1), (40, 2), (89, 2), (90, 3.6), (200, 8), (250, 10), (9999, 10)]
+)
 def test_the_schedule_of_the_contract(waited_s: float, interval_s: float) -> None:
     assert adaptive_interval_s(waited_s) == interval_s
+
+
+def test_who_waits_for_news_sleeps_until_there_is_some() -> None:
+    woken: list[tuple[float, float]] = []
+
+    async def main() -> None:
+        async with client(slow_rows(0.0)) as lium, PodPoller(lium) as poller:
+            loop = asyncio.get_running_loop()
+
+            async def wait_until(moment: float) -> None:
+                found = await poller.next_listing(news=lambda listing: listing.requested_at >= moment)
+                woken.append((found.requested_at, loop.time()))
+                again = await poller.next_listing(after=0.0, news=lambda listing: listing.requested_at >= moment)
+                assert again is found, "the list that is there already is news, too"
+
+            await asyncio.gather(wait_until(7.0), wait_until(3.0))
+
+    run_virtual(main())
+    assert woken == [(3.0, 3.0), (7.0, 7.0)]
+
+
+def test_a_younger_waiter_quickens_a_slow_pace() -> None:
+    app = App(rows("a"))
+
+    async def main() -> None:
+        async with client(app) as lium, PodPoller(lium) as poller:
+            old = asyncio.create_task(poller.next_listing(since=-1000.0, news=lambda listing: listing.number > 2))
+            await asyncio.sleep(1)  # by its own pace the next list comes ten seconds after the first
+            await poller.next_listing()
+            await old
+
+    run_virtual(main())
+    assert [seen.at for seen in app.seen] == [0, 1, 11]

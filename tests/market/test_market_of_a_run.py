@@ -11,6 +11,7 @@ import pytest
 
 from bench.placement import feed_of, slices
 from lium_plan.addresses import Address, parse
+from lium_plan.diagnostics import error
 from lium_plan.engine.market import Desk, Holding, Limits
 from lium_plan.kinds.pod.offers import Feed, Offer, Requirement
 from lium_plan.kinds.protocol import ActionFailed, Claim
@@ -61,6 +62,7 @@ class Scene:
         self.desk = Desk(
             self.load,
             needs={need.address: need for need in needs},
+            renting=[need.address for need in needs],
             planned=self.planned,
             ceilings=self.ceilings,
             holdings=lambda: self.holdings,
@@ -296,3 +298,93 @@ async def test_the_last_look_minds_age_price_presence_and_limit() -> None:
     await asyncio.sleep(61)
     scene.feed = market("n1 1 2.00")
     assert await scene.desk.still_allowed(dearer)
+
+
+@virtual
+async def test_what_is_to_be_replaced_is_billed_until_it_has_gone() -> None:
+    """Its successor is claimed before it is deleted, and others look at the limit meanwhile."""
+    scene = Scene(market("n1 1-8 2.00"), 2, limit="7.00")
+    scene.holdings = [Holding(member(0), Decimal("5.00"), "n9")]
+    await scene.claim(0)
+    with pytest.raises(ActionFailed, match=r"\$5.00/h of the limit"):
+        await scene.claim(1)
+    scene.holdings = []
+    await scene.claim(1)
+
+
+@virtual
+async def test_what_came_back_dearer_counts_at_what_it_costs() -> None:
+    scene = Scene(market("n1 1-8 2.00"), 2, limit="8.00")
+    await scene.claim(0)
+    scene.desk.rented(member(0), Decimal("18.00"))
+    with pytest.raises(ActionFailed, match=r"\$18.00/h of the limit"):
+        await scene.claim(1)
+
+
+@virtual
+async def test_a_price_that_rises_while_the_pod_runs_counts() -> None:
+    scene = Scene(market("n1 1-8 2.00"), 2, limit="6.00")
+    await scene.claim(0)
+    scene.desk.rented(member(0), Decimal("2.00"))
+    scene.holdings = [Holding(member(0), Decimal("4.00"), "n1")]
+    with pytest.raises(ActionFailed, match=r"\$4.00/h of the limit"):
+        await scene.claim(1)
+
+
+@virtual
+async def test_a_reading_under_way_is_waited_for() -> None:
+    """Its answers are here already, and show another price: nothing is sent by the one before."""
+    scene = Scene(market("n1 1 2.00", "n2 1 2.00"), 2)
+    claim = await scene.claim(0)
+    await asyncio.sleep(6)
+    scene.takes_s = 3
+    scene.feed = market("n1 1 9.00", "n2 1 2.00")
+    other = asyncio.create_task(scene.claim(1, "n2"))
+    await asyncio.sleep(1)
+    assert not scene.desk.allows_now(claim)
+    assert not await scene.desk.still_allowed(claim)
+    with pytest.raises(ActionFailed):
+        await other
+
+
+@virtual
+async def test_the_ceiling_of_the_first_offer_does_not_climb_with_the_next_ones() -> None:
+    scene = Scene(market("n9 8 1.00"), 1)
+    assert member(0) not in scene.ceilings, "the plan had no offer for it"
+    scene.feed = market("n1 1 1.00", "n2 1 1.05", "n3 1 1.15")
+    await asyncio.sleep(61)
+    first = await scene.claim(0)
+    assert first.ceiling_per_hour_usd == Decimal("1.10000")
+    scene.desk.release(member(0))
+    second = await scene.claim(0, "n1")
+    assert (second.offer.node_id, second.ceiling_per_hour_usd) == ("n2", Decimal("1.10000"))
+    scene.desk.release(member(0))
+    with pytest.raises(ActionFailed, match="nothing to rent"):
+        await scene.claim(0, "n1", "n2")
+
+
+@virtual
+async def test_a_rise_that_was_announced_since_the_plan_is_left_alone() -> None:
+    scene = Scene(market("n1 1 2.00", "n2 1 2.10"), 1)
+    claim = await scene.claim(0)
+    scene.desk.release(member(0))
+    risen = [replace(o, pending_price_per_hour_usd=Decimal(4)) if o.node_id == "n1" else o for o in scene.feed.offers]
+    scene.feed = replace(scene.feed, offers=tuple(risen))
+    await asyncio.sleep(61)
+    assert not await scene.desk.still_allowed(claim)
+    assert (await scene.claim(0)).offer.node_id == "n2"
+
+
+@virtual
+async def test_a_market_that_can_not_be_read_allows_nothing() -> None:
+    scene = Scene(market("n1 1 2.00"), 1)
+    claim = await scene.claim(0)
+
+    async def fails() -> Feed:
+        raise ActionFailed(error("api-error", "500"))
+
+    scene.desk._load_feed = fails
+    await asyncio.sleep(61)
+    assert not await scene.desk.still_allowed(claim)
+    with pytest.raises(ActionFailed, match="500"):
+        await scene.claim(0)

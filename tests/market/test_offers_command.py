@@ -108,7 +108,7 @@ def test_when_nothing_fits_each_constraint_has_its_nearest() -> None:
     assert by_name["disk"].nearest is not None
     assert by_name["disk"].nearest.node_id == "cheap"
     assert by_name["disk"].sentence == (
-        "disk 500GB.. excludes 4 of 4; 20GB.. with memory 247GB.. would give the cheapest at $1.70/h"
+        "disk 500GB.. excludes 4 of 4; 20GB.. with memory 247GB.. would give one at $1.70/h"
     )
     assert by_name["regions"].sentence.startswith("regions us excludes 1 of 4; de with ")
     (said,) = found.diagnostics

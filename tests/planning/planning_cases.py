@@ -27,9 +27,10 @@ from lium_plan.manifest.load import load
 from lium_plan.marks import scope_mark
 from lium_plan.planning.bookkeeping import begin
 from lium_plan.planning.decisions import comparison_with
+from lium_plan.planning.late import with_late
 from lium_plan.planning.members import completed_fleets, members_now
 from lium_plan.planning.moving import relocate
-from lium_plan.planning.observed import Found, Observed, Pace
+from lium_plan.planning.observed import Found, Late, Observed, Pace
 from lium_plan.planning.plan import Action, Plan
 from lium_plan.planning.planner import make_plan
 from lium_plan.planning.rents import due_at, host_of, ttl_s
@@ -44,7 +45,7 @@ SALT = b"\x01" * 32
 LINEAGE = "11111111-1111-4111-8111-111111111111"
 KEYS = {
     "case", "manifest", "files", "applied", "state", "observed", "open", "others", "completions", "feed", "account",
-    "request", "paces", "refreshed", "imports", "expect",
+    "request", "paces", "refreshed", "imports", "late", "expect",
 }  # fmt: skip
 
 
@@ -89,12 +90,17 @@ def read_case(case: Mapping[str, Any], folder: Path) -> Given:
     observed = read_observed(case, state, project)
     members: Mapping[str, tuple[str, ...]] = {}
     desired = written
+    if state is not None:
+        observed = replace(observed, late=tuple(read_late(case, None, state)))
     if manifest is not None and written is not None:
         moved = relocate(written.moved, state, observed).state
         ended = completed_fleets(written, moved, salt=SALT, replacing=request.replace)
-        members = members_now(outline(manifest), state, observed, request, completed=ended)
+        known = with_late(state, observed)[0]
+        members = members_now(outline(manifest), known, observed, request, completed=ended)
         desired = expand(manifest, members=members)
         observed = replace(observed, imports=dict(read_imports(case, desired, state)))
+        if state is not None:
+            observed = replace(observed, late=tuple(read_late(case, desired, state)))
     return Given(desired, state, observed, request, members, project)
 
 
@@ -335,15 +341,38 @@ def read_imports(case: Mapping[str, Any], desired: Desired, state: State | None)
         yield entry.address, Found(record, observation(record, named.get("shows", "")), named.get("lineage"))
 
 
+LATE = "which appeared after its rent had been settled as not done"
+
+
+def read_late(case: Mapping[str, Any], desired: Desired | None, state: State) -> Iterator[Late]:
+    """`ADDRESS NAME [row as in the state]`: a pod under a watched name. Without its row at an address that is wanted
+    and empty, its price and node are known of it."""
+    taken = set(state.records)
+    for text in case.get("late", ()):
+        where, name, *fields = text.split()
+        address = parse(where)
+        resource = desired.resources.get(address) if desired is not None else None
+        row = " ".join((*fields, f"pod_name={name}"))
+        if resource is not None and where not in taken:
+            record = record_of(resource, f"{row} id=id-{name} status=pending", desired, state.records)
+        else:
+            record = replace(loose_record(where, f"{row} status=pending", None, {}), id=f"id-{name}")
+        record = freeze_record(replace(record, deposed=where in taken))
+        taken.add(record.key)
+        yield Late(name, record, observation(record, ""), NOW - timedelta(minutes=5), LATE)
+
+
 WRITTEN = ("name", "description", "image", "template", "volume")
 """Fields of an import's row that belong to what was written, not to what the server made of it."""
 
 
 def observation(record: Record, row: str) -> Observation:
-    """`[absent|unreachable|STATUS] [key=value …] [words of a reason]`; nothing: all is as recorded."""
+    """`[absent|unreachable|silent|STATUS] [key=value …] [words of a reason]`; nothing: all is as recorded."""
     named, flags = words(row)
     first = flags[0] if flags else ""
     reason = " ".join(flags[1:])
+    if first == "silent":
+        return Observation(Presence.PRESENT, reason=reason)
     if first in ("absent", "unreachable"):
         status = flags[1] if len(flags) > 1 and flags[1].isupper() else None
         return Observation(Presence(first), status, reason=reason)
@@ -410,7 +439,7 @@ def carried_out(given: Given, plan: Plan) -> Given:
     """The same wishes after every action of the plan was done, as the next run finds them."""
     assert given.state is not None or given.desired is not None
     state = given.state or new_state(given.project, "default", lineage=LINEAGE, salt=SALT)
-    if any(action.source is not None for action in plan.actions):
+    if given.observed.late or any(action.source is not None for action in plan.actions):
         start = begin(
             given.desired, state, given.observed, given.request, salt=SALT, project=given.project, stack="default"
         )
@@ -422,7 +451,7 @@ def carried_out(given: Given, plan: Plan) -> Given:
             carry_out(given, action, records)
     done = replace(state, project=given.project, records=records, open={}, serial=state.serial + 1)
     seen = {record.key: observation(record, "") for record in records.values() if not kind(record.kind).hosted}
-    observed = replace(given.observed, observations=seen, refreshed=True, balance_usd=None, imports={})
+    observed = replace(given.observed, observations=seen, refreshed=True, balance_usd=None, imports={}, late=())
     return replace(given, state=done, observed=observed)
 
 
@@ -445,12 +474,23 @@ def carry_out(given: Given, action: Action, records: dict[str, Record]) -> None:
     if action.verb in (Verb.UPDATE, Verb.REBOOT, Verb.ADOPT, Verb.RUN) and old is not None:
         attributes = {name: old.attributes[name] for name in KEPT_BY_A_POD if name in old.attributes}
         record = replace(record, id=old.id, attributes={**record.attributes, **attributes})
+        if resource.kind == "pod" and action.verb is not Verb.REBOOT:
+            # Its template stays: one whose change is ignored is still in use.
+            template_id = old.attributes.get("template_id", record.attributes.get("template_id"))
+            record = replace(
+                record,
+                inputs={**old.inputs, "ttl_s": record.inputs["ttl_s"]} if old.inputs else record.inputs,
+                attributes={**record.attributes, "template_id": template_id},
+                depends_on=old.depends_on,
+            )
         due = due_at(record, resource, NOW)
         if due is not None:
             record = replace(record, attributes={**record.attributes, "removal_at": due.isoformat()})
     elif action.verb in (Verb.CREATE, Verb.REPLACE):
         record = replace(record, id=f"new-{record.id}")
-    record = freeze_record(with_current_template(record, records))
+    if action.verb in (Verb.CREATE, Verb.REPLACE, Verb.REBOOT):
+        record = with_current_template(record, records)
+    record = freeze_record(record)
     records[record.key] = record
 
 

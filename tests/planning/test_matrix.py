@@ -23,7 +23,9 @@ FOUND = ("new", "as recorded", "changed", "gone", "dead", "deleting", "unreachab
 GROUPS = {
     **dict.fromkeys(("changed", "ttl-lost", "ttl-changed", "template-switched", "gpu-count"), "changed"),
     **dict.fromkeys(("gone", "expired", "reclaimed"), "gone"),
-    **dict.fromkeys(("broken", "failed", "creation-failed", "reboot-failed", "stopped", "stop-pending"), "dead"),
+    **dict.fromkeys(
+        ("broken", "failed", "creation-failed", "reboot-failed", "stopped", "stop-pending", "unknown"), "dead"
+    ),
     **dict.fromkeys(("deleting", "unreachable"), ""),
 }
 """Every drift status that a plan can tell, and the column that it stands in (its own where that is empty)."""
@@ -69,8 +71,8 @@ def _by_finding(name: str, found: str) -> str | None:
 
 
 def _by_both(hosted: bool, action: str, found: str, is_pod: bool) -> str | None:
-    if action == "adopt" and found != "new" and not hosted and not is_pod:
-        return "an import is of what the state does not have"
+    if action == "adopt" and found not in ("new", "changed") and not hosted and not is_pod:
+        return "an import is of what the state does not have, a refresh of what was changed"
     if found == "new":
         if action in LASTING_ONLY or (hosted and action == "adopt") or (is_pod and action == "run"):
             return "there is nothing yet"
@@ -87,7 +89,7 @@ def _by_both(hosted: bool, action: str, found: str, is_pod: bool) -> str | None:
     if found in ("dead", "deleting"):
         allowed = ("run", "forget", "move") if hosted else ("replace", "move")
         return None if action in allowed else "what is dead is replaced, and what ran on it runs anew or goes"
-    if found == "changed" and action in ("adopt", "replace" if hosted else ""):
+    if hosted and found == "changed" and action in ("adopt", "replace"):
         return "that the pod was changed says nothing about it"
     return "what was changed is put right" if found == "changed" and is_pod and action == "run" else None
 

@@ -59,3 +59,12 @@ def test_every_edge_is_respected(data: st.DataObject) -> None:
 def test_a_long_chain_is_no_recursion() -> None:
     count = 20_000
     assert toposort(range(count), {node: (node + 1,) for node in range(count)})[0] == count - 1
+
+
+def test_many_ways_to_one_node_are_one() -> None:
+    """Rungs of two that both wait for both below: 2^60 ways from one end to the other."""
+    rungs = range(60)
+    edges = {(rung, side): [(rung - 1, 0), (rung - 1, 1)] for rung in rungs[1:] for side in (0, 1)}
+    graph = Graph([(rung, side) for rung in rungs for side in (0, 1)], edges)
+    assert len(graph.all_after([(0, 0)])) == 2 * len(rungs) - 2
+    assert len(graph.all_before([(59, 0)])) == 2 * len(rungs) - 2

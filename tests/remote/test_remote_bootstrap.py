@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections.abc import Callable
 
 import pytest
@@ -185,6 +186,23 @@ def test_g2_a_lost_connection_is_a_failure_that_says_so(fleet_of: Fleet) -> None
     assert "connection was lost" in failed(done, BOOT, "bootstrap-connection")
     project.on_pod(pod_of(project), "touch ~/flag")
     project.apply()
+    assert bootstrap_of(project)["status"] == "ready"
+    assert len(project.ledger("pod")) == 1
+
+
+def test_g3_a_pod_that_is_not_ready_to_be_talked_to_is_waited_for(fleet_of: Fleet) -> None:
+    project = fleet_of("      commands: ['true']\n      run: always\n")
+    project.apply()
+    fault = {"do": "ssh", "pod": pod_of(project)["id"]}
+    for mode, stage in (("refuse", "ssh: port"), ("reset", "ssh: banner"), ("auth", "ssh: login")):
+        project.sim.fault({**fault, "mode": mode})
+        process = project.start("apply", "--auto-approve", "--json")
+        assert process.stdout is not None
+        assert any(f'"{stage}"' in line for line in process.stdout), mode
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)  # it goes on trying
+        project.sim.fault({**fault, "mode": "none"})
+        assert stop(process, within_s=30).code == 0
     assert bootstrap_of(project)["status"] == "ready"
     assert len(project.ledger("pod")) == 1
 

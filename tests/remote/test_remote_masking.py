@@ -36,7 +36,7 @@ def through(mask: Mask, data: bytes, sizes: list[int]) -> bytes:
     sizes=st.lists(st.integers(0, 9), max_size=40),
     secret=st.sampled_from([SECRET, KEY, "aaaa", "abababab", "\u20ac12345"]),
 )
-def test_a_secret_never_gets_through_however_the_stream_is_cut(
+def test_h1_a_secret_never_gets_through_however_the_stream_is_cut(
     before: bytes, after: bytes, sizes: list[int], secret: str
 ) -> None:
     raw = secret.encode()
@@ -75,7 +75,7 @@ def test_the_longer_of_two_secrets_with_one_beginning_is_hidden_whole(cut: int) 
         base64.b64encode(f"Authorization: Bearer {SECRET}\n".encode()),
     ],
 )
-def test_encodings_of_a_secret_are_hidden_too(written: bytes) -> None:
+def test_h1_encodings_of_a_secret_are_hidden_too(written: bytes) -> None:
     out = through(Mask([SECRET]), b"<" + written + b">", [7, 1, 1, 5])
     assert MASK in out
     for length in range(len(written) - 8):
@@ -84,7 +84,7 @@ def test_encodings_of_a_secret_are_hidden_too(written: bytes) -> None:
         assert piece not in out or piece not in base64.b64encode(SECRET.encode()) + SECRET.encode().hex().encode()
 
 
-def test_lines_of_a_secret_are_hidden_one_by_one() -> None:
+def test_h1_lines_of_a_secret_are_hidden_one_by_one() -> None:
     assert through(Mask([KEY]), b"> b3BlbnNzaC1rZXktdjEAAAAA <", []) == b"> *** <"
 
 

@@ -100,19 +100,23 @@ def test_distributed_jobs_are_told_of_each_other(fleet_of: Fleet) -> None:
 
 def test_waits_for_the_start_for_a_port_or_for_the_end(fleet_of: Fleet) -> None:
     serve = "sleep 2; exec python3 -m http.server 8124"
+    listens = 'grep -qi ":$(printf %04X 8126) .* 0A " /proc/net/tcp'
+    daemon = f"setsid python3 -m http.server 8126 >/dev/null 2>&1 & until {listens}; do sleep 0.1; done"
     tasks = (
         "  begun: {fleet: x, commands: ['echo begun; sleep 600'], wait: started}\n"
         f"  serve: {{fleet: x, commands: ['{serve}'], wait: {{port: 8124}}}}\n"
+        f"  daemon: {{fleet: x, commands: ['{daemon}'], wait: {{port: 8126}}}}\n"
         "  brief: {fleet: x, commands: ['echo brief'], wait: {port: 8125}}\n"
     )
     project = fleet_of(tasks=tasks)
     done = project.apply("--json", expect=3)
     assert "before anything listened on port 8125" in failed(done, "task.brief[0]", "task-port")
     assert "brief" in log_of(project, "task.brief[0]")
-    project = fleet_of(tasks="".join(tasks.splitlines(keepends=True)[:2]))
+    project = fleet_of(tasks="".join(tasks.splitlines(keepends=True)[:3]))
     project.apply()
     assert {task_of(project, f"task.{name}[0]")["status"] for name in ("begun", "serve")} == {"running"}
     nothing_to_do(project)
+    assert task_of(project, "task.daemon[0]")["status"] in ("running", "completed")
     shown = project.run("logs", "task.begun[0]", expect=0)
     assert shown.out == "begun\n", "its log is on the pod"
 
@@ -141,6 +145,50 @@ def test_each_end_has_its_status_and_its_words(fleet_of: Fleet) -> None:
     assert status == {"task.bad[0]": "failed", "task.good[0]": "completed", "task.long[0]": "timed-out"}
     planned = project.run("plan", "--json", expect=0).json["actions"]
     assert {action["address"] for action in planned} == {"task.bad[0]", "task.long[0]"}, "failed ones are tried again"
+
+
+def test_one_that_nobody_waits_for_is_asked_about_by_status_and_plan(fleet_of: Fleet) -> None:
+    """Its end is told; a failed one is tried again by the next apply, as any other, and what it wrote is kept."""
+    ends = "echo $TOKEN; echo oh; echo no; echo run >> ~/runs; until [ -e ~/{}_go ]; do sleep 0.1; done; exit {}"
+    env = 'env: {TOKEN: "${{ env.TOKEN }}"}, wait: started'
+    project = with_env(
+        fleet_of(
+            tasks=f"  bad: {{fleet: x, commands: ['{ends.format('bad', 7)}'], {env}}}\n"
+            f"  good: {{fleet: x, commands: ['{ends.format('good', 0)}'], {env}}}\n"
+        ),
+        TOKEN="hf_canary-31fc",
+    )
+    project.apply()
+    nothing_to_do(project)
+    project.on_pod(pod_of(project), "touch ~/bad_go ~/good_go")
+
+    def ended() -> bool:
+        return all(row["status"] != "running" for row in project.run("status", "--json", expect=0).json["tasks"])
+
+    until(ended, what="the end of both tasks")
+    bad, good = project.run("status", "--json", expect=0).json["tasks"]
+    assert (bad["status"], bad["exit_code"], bad["last_lines"]) == ("failed", 7, ["***", "oh", "no"])
+    assert (good["status"], good["exit_code"], good["last_lines"]) == ("completed", 0, [])
+    shown = project.run("status", expect=0).out
+    assert "task.bad[0], its last lines:\n    ***\n    oh\n    no\n" in shown
+
+    planned = project.run("plan", "--json", "--detailed-exitcode", expect=2).json
+    assert {action["address"]: action["action"] for action in planned["actions"]} == {
+        "task.bad[0]": "run",
+        "task.good[0]": "adopt",
+    }
+    assert [(row["address"], row["status"]) for row in planned["drift"]] == [("task.bad[0]", "failed")]
+    assert project.run("plan", "--no-refresh", "--json", expect=0).json["actions"] == [], "nobody is asked"
+
+    project.on_pod(pod_of(project), "rm ~/bad_go")
+    project.apply()
+    nothing_to_do(project)
+    assert {name: task_of(project, f"task.{name}[0]")["status"] for name in ("bad", "good")} == {
+        "bad": "running",
+        "good": "completed",
+    }
+    assert words(project, "task.bad[0]") == words(project, "task.good[0]") == ["***", "oh", "no"]
+    until(lambda: seen_on(project, "cat ~/runs").split() == ["run"] * 3, what="the second attempt")
 
 
 def test_on_completion_the_fleet_goes_and_stays_gone(fleet_of: Fleet) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from remote_looks import log_of, nothing_to_do, pod_of
 
 from tests.support.projects import Project
@@ -28,8 +29,9 @@ tasks:
 """
 
 
-def test_data_is_there_after_the_fleet_was_destroyed_and_applied_again(project: Project) -> None:
-    project.write(MANIFEST.format(image="ubuntu:22.04", user="root"))
+@pytest.mark.parametrize("image", ["ubuntu:22.04", "limsim/busybox:1"])
+def test_data_is_there_after_the_fleet_was_destroyed_and_applied_again(project: Project, image: str) -> None:
+    project.write(MANIFEST.format(image=image, user="root"))
     project.apply()
     assert "0 sees 1" in log_of(project, "task.t[0]")
     first = pod_of(project)

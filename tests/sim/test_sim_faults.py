@@ -245,6 +245,16 @@ def test_faults_at_a_moment() -> None:
         {"effect": {"do": "twist", "twist": {"nonsense": 1}}, "match": {}},
         {"effect": {"do": "ssh", "mode": "sing"}},
         [{"effect": {"do": "balance", "usd": 3}, "extra": 1}],
+        {"effect": {"do": "balance", "usd": 1e300}},
+        {"effect": {"do": "balance", "usd": 3}, "at": 1e300},
+        {"effect": {"do": "delay", "seconds": 1e300}, "match": {}},
+        {"effect": {"do": "price", "node": "*", "factor": 1e300}},
+        {"effect": {"do": "price", "node": "*", "factor": 2, "announced_seconds": 1e300}},
+        {"effect": {"do": "reclaim", "pod": "*", "notice_seconds": 1e300}},
+        {"effect": {"do": "config", "settings": {"speed": 1e-300}}},
+        {"effect": {"do": "config", "settings": {"delete_seconds": 1e300}}},
+        {"effect": {"do": "config", "settings": {"date_skew_seconds": -1e300}}},
+        {"effect": {"do": "twist", "twist": {"hide_seconds": 1e300}}, "match": {}},
     ],
 )
 def test_faults_that_make_no_sense_are_refused(bad: object) -> None:
@@ -360,6 +370,36 @@ def test_control_is_for_loopback_only_and_documented() -> None:
             assert (await client.get(f"{HOST}/_sim/world")).status_code == 403
             assert (await client.get(f"{HOST}/api/version")).status_code == 200
             assert (await client.get(f"{HOST}/elsewhere")).status_code == 404
+
+    in_lab(body)
+
+
+def test_the_page_tells_of_pods_requests_and_faults() -> None:
+    async def body(lab: Lab) -> None:
+        async def page() -> str:
+            return (await lab.client.get(f"{HOST}/_sim/")).text
+
+        assert "No account yet" in await page()
+        pod_id = await lab.rent(pod_name="shown", termination_hours=2)
+        assert '<td class=" busy">PENDING</td>' in await page()
+        await asyncio.sleep(60)
+        port = (await lab.get(f"/pods/{pod_id}"))["ports_mapping"]["22"]
+        text = await page()
+        assert '<td class=" good">RUNNING</td>' in text
+        for cell in ("shown", "local", "in 1 h 59 min", f"127.0.0.1:{port}", f"GET /pods/{pod_id}"):
+            assert f">{cell}</td>" in text, cell
+        await lab.call("GET", "/pods/nowhere")
+        await lab.fault({"do": "lose_reply"}, match={"path": "/volumes"})
+        text = await page()
+        assert '<td class=" bad">422</td>' in text
+        assert "{&quot;effect&quot;:{&quot;do&quot;:&quot;lose_reply&quot;},&quot;match&quot;" in text
+        with pytest.raises(httpx.ReadError):
+            await lab.call("GET", "/volumes")
+        await lab.call("DELETE", f"/pods/{pod_id}")
+        text = await page()
+        assert '<td class=" bad">no answer</td>' in text
+        assert '<td class=" dim">DELETING</td>' in text
+        assert f"127.0.0.1:{port}" not in text
 
     in_lab(body)
 

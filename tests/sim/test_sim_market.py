@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -180,6 +181,7 @@ def test_small_catalogue_routes() -> None:
         assert (await lab.get(f"/executors/deployment-estimate?{query}"))["is_cached_template"] is True
         version = await lab.get("/version", key=None)
         assert "rent_idempotency" in version["features"]
+        assert datetime.fromisoformat(version["started_at"]).tzinfo is None
 
     in_lab(body)
 

@@ -134,6 +134,33 @@ def test_unknown_taken_and_unsplittable_nodes() -> None:
     in_lab(body)
 
 
+def test_a_node_refuses_others_while_a_rent_is_in_progress() -> None:
+    async def body(lab: Lab) -> None:
+        node, wanted = lab.node(), await lab.rent_body()
+        await lab.rent(node)
+        other = await lab.call("POST", f"/executors/{node}/rent", wanted)
+        assert refusal(other) == (400, "node_rent_in_progress")
+        await asyncio.sleep(5)
+        assert (await lab.call("POST", f"/executors/{node}/rent", wanted)).status_code == 200
+
+    in_lab(body, rent_lock_seconds=5)
+
+
+@pytest.mark.parametrize("hours", [0, 1, 720])
+def test_times_to_live_that_are_allowed(hours: int) -> None:
+    """0 is none."""
+
+    async def body(lab: Lab) -> None:
+        pod_id = await lab.rent(termination_hours=hours)
+        row = await lab.get(f"/pods/{pod_id}")
+        assert (row["termination_hours"], row["removal_scheduled_at"] is None) == (hours, hours == 0)
+        await lab.control("POST", "/advance", {"seconds": hours * 3600 + 600})
+        status = (await lab.call("GET", f"/pods/{pod_id}")).status_code
+        assert status == (200 if hours == 0 else 404)
+
+    in_lab(body, balance_usd=100_000)
+
+
 def test_a_broken_pod_blocks_its_node_until_it_is_deleted() -> None:
     async def body(lab: Lab) -> None:
         node = lab.node()
@@ -159,10 +186,17 @@ def test_the_order_of_checks() -> None:
             return refusal(await lab.call("POST", path, wanted, key=key, Idempotency_Key=idempotency_key))
 
         narrow = await lab.control("POST", "/objects", {"kind": "key", "body": {"name": "ci", "scopes": ["read"]}})
+        small = {"name": "small", "max_budget_usd": 2.5}
+        spent = (await lab.control("POST", "/objects", {"kind": "key", "body": small}))["key"]
+        node = lab.node()
+        await lab.fault({"do": "price", "node": node, "per_gpu_hour_usd": 8.0})
+        await lab.rent(node, key=spent)
+        await asyncio.sleep(1300)
         await lab.fault({"do": "balance", "usd": 0})
         broken: dict[str, object] = {}
         assert await attempt("sk_nobody", broken) == (401, "unauthorized")
         assert await attempt(narrow["key"], broken) == (403, "api_key_scope")
+        assert await attempt(spent, broken) == (402, "API_KEY_BUDGET_EXCEEDED")
         assert await attempt("sk_sim_local", broken) == (403, "insufficient_balance")
         await lab.control("POST", "/objects", {"kind": "account", "body": {"verified": False}})
         assert await attempt("sk_sim_local", broken) == (403, "account_not_verified")
@@ -172,7 +206,7 @@ def test_the_order_of_checks() -> None:
         assert await attempt("sk_sim_local", {"other": 1}) == (422, "idempotency_key_reused")
         assert await attempt("sk_sim_local", await lab.rent_body(), "k2") == (404, "node_not_found")
 
-    in_lab(body)
+    in_lab(body, spent_budget_removes_pods=False)
 
 
 def test_a_replay_is_the_same_answer_and_no_second_pod() -> None:

@@ -108,6 +108,34 @@ def test_whatever_was_answered_is_on_disk(tmp_path: Path) -> None:
     run_virtual(main())
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "trace"),
+    [
+        ("/api/volumes", {"name": "kept"}, b'"name":"kept"'),
+        ("/_sim/config", {"delete_seconds": 7.25}, b'"delete_seconds":7.25'),
+    ],
+)
+def test_it_is_on_disk_when_the_answer_leaves(tmp_path: Path, path: str, body: object, trace: bytes) -> None:
+    """Not a moment later: the process may be killed in between."""
+    world = tmp_path / "world.jsonl"
+    kept: list[bool] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
+
+    async def send(message: Any) -> None:
+        kept.append(trace in world.read_bytes())
+
+    async def main() -> None:
+        async with open_in_process(Beginning(nodes=1), store=FileStore(world)) as lium:
+            scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": path, "query_string": b""}
+            scope |= {"headers": [(b"x-api-key", b"sk_sim_local")], "client": ("127.0.0.1", 1), "scheme": "http"}
+            await lium.app(scope, receive, send)
+
+    run_virtual(main())
+    assert kept == [True, True]
+
+
 def test_a_restarted_server_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "world.jsonl"
 

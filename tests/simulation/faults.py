@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
+from tests.support.world import ACCOUNT
+
 Spec = dict[str, object]
 
 RENT = ("POST", "executors/*/rent")
@@ -19,6 +21,9 @@ DELETES = (
 READS = (PODS, ("GET", "pods/*"), ("GET", "events"), ("GET", "templates"), ("GET", "volumes"), ("GET", "executors"))
 MEMBERS = ("*-trainers-0", "*-trainers-1", "*-store-0")
 HTML = "<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
+ODD_BODIES = (HTML, "", "{", "[{", "null", "0", '"error"', "upstream timed out", "\x00\x01", '{"detail": {"a": [1]}}')
+RETRY_AFTER = (None, "1", "0", "-5", "0.5", "3", "soon", "nan", "inf", "1e9", "", "١", "Wed, 21 Oct 2015 07:28:00 GMT")
+"""What a 429 or a 503 may say of when to come back: seconds, dates that are over, and nonsense."""
 
 
 def draw_fault(chance: random.Random) -> Mapping[str, object]:
@@ -34,6 +39,7 @@ def draw_fault(chance: random.Random) -> Mapping[str, object]:
         (3, _machine_trouble),
         (2, _pod_taken),
         (1, _market_moves),
+        (1, _money_ends),
     )
     draw = chance.choices([kind for _, kind in kinds], weights=[weight for weight, _ in kinds])[0]
     return draw(chance)
@@ -49,6 +55,11 @@ def _on(
         "after": chance.randint(0, after),
         "times": chance.randint(1, times),
     }
+
+
+def _limited(chance: random.Random, status: int = 429) -> Spec:
+    when = chance.choice(RETRY_AFTER)
+    return {"do": "answer", "status": status, "headers": {} if when is None else {"Retry-After": when}}
 
 
 def _rent_lost(chance: random.Random) -> Spec:
@@ -68,15 +79,14 @@ def _rent_answered(chance: random.Random) -> Spec:
     statuses = (500, 502, 503, 504, 200, 408) if where == "after" else (500, 502, 503, 504, 200, 408, 409)
     effect: Spec = {"do": "answer", "where": where, "status": chance.choice(statuses)}
     if chance.random() < 0.4:
-        effect["text"] = chance.choice((HTML, "", "{", "upstream timed out"))
+        effect["text"] = chance.choice(ODD_BODIES)
     return _on(RENT, effect, chance)
 
 
 def _rent_refused(chance: random.Random) -> Spec:
     what = chance.choice(("429", "taken", "price", "node"))
     if what == "429":
-        headers = chance.choice(({}, {"Retry-After": "1"}, {"Retry-After": "0"}, {"Retry-After": "-5"}))
-        return _on(RENT, {"do": "answer", "status": 429, "headers": headers}, chance, times=4)
+        return _on(RENT, _limited(chance), chance, times=4)
     if what == "taken":
         return _on(RENT, {"do": "take_node"}, chance)
     if what == "price":
@@ -114,8 +124,9 @@ def _create_trouble(chance: random.Random) -> Spec:
             {"do": "lose_reply", "where": "after"},
             {"do": "answer", "status": 500, "where": "before"},
             {"do": "answer", "status": 500, "where": "after"},
-            {"do": "answer", "status": 502, "where": "after", "text": HTML},
-            {"do": "answer", "status": 429, "headers": {"Retry-After": "2"}},
+            {"do": "answer", "status": 502, "where": "after", "text": chance.choice(ODD_BODIES)},
+            {"do": "answer", "status": 200, "where": "after", "text": chance.choice(ODD_BODIES)},
+            _limited(chance),
             {"do": "delay", "seconds": 40, "where": "before"},
             {"do": "delay", "seconds": 40, "where": "after"},
             {"do": "twist", "twist": {"hide_seconds": 4}},
@@ -133,6 +144,8 @@ def _delete_trouble(chance: random.Random) -> Spec:
             {"do": "answer", "status": 500, "where": "after"},
             {"do": "answer", "status": 409, "where": "before"},
             {"do": "answer", "status": 200, "where": "before", "body": {}},
+            {"do": "answer", "status": 502, "where": "after", "text": chance.choice(ODD_BODIES)},
+            _limited(chance),
             {"do": "delay", "seconds": 45, "where": "before"},
             {"do": "twist", "twist": {"linger_seconds": 25}},
         )
@@ -145,9 +158,9 @@ def _read_trouble(chance: random.Random) -> Spec:
         (
             {"do": "lose_reply", "where": "after"},
             {"do": "answer", "status": 500},
-            {"do": "answer", "status": 503, "text": HTML},
-            {"do": "answer", "status": 200, "text": "[{"},
-            {"do": "answer", "status": 429, "headers": {"Retry-After": "3"}},
+            {**_limited(chance, 503), "text": chance.choice(ODD_BODIES)},
+            {"do": "answer", "status": 200, "text": chance.choice(ODD_BODIES)},
+            _limited(chance),
             {"do": "delay", "seconds": 35},
         )
     )
@@ -160,14 +173,21 @@ def _machine_trouble(chance: random.Random) -> Spec:
     effect["seconds"] = chance.choice((5, 20, 60, 200))
     if chance.random() < 0.2:
         effect = {"do": "host_key", "pod": chance.choice(MEMBERS)}
-    return {"effect": effect, "at": round(chance.uniform(5, 90), 1)}
+    return {"effect": effect, "at": round(chance.uniform(1, chance.choice((10, 30, 90))), 1)}
 
 
 def _pod_taken(chance: random.Random) -> Spec:
     what = chance.choice(("reclaim", "reclaim", "break", "stick"))
-    return {"effect": {"do": what, "pod": chance.choice(MEMBERS)}, "at": round(chance.uniform(2, 120), 1)}
+    return {
+        "effect": {"do": what, "pod": chance.choice(MEMBERS)},
+        "at": round(chance.uniform(1, chance.choice((10, 30, 120))), 1),
+    }
 
 
 def _market_moves(chance: random.Random) -> Spec:
     effect: Spec = {"do": "price", "node": "*", "factor": chance.choice((0.9, 1.1, 1.5))}
     return {"effect": effect, "at": round(chance.uniform(0, 60), 1)}
+
+
+def _money_ends(chance: random.Random) -> Spec:
+    return {"effect": {"do": "balance", "account": ACCOUNT, "usd": 0.001}, "at": round(chance.uniform(0, 60), 1)}

@@ -13,6 +13,7 @@ breaks one.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import random
 import sys
@@ -22,9 +23,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 
+from lium_plan.requests import ApplyRequest
 from lium_plan.sim.settings import Settings as ServerSettings
 from tests.simulation.faults import draw_fault
-from tests.support.world import Broken, Ran, World
+from tests.support.world import ACCOUNT, Broken, Ran, World
 from tests.support.world_machines import Behaviour
 from tests.support.world_opening import run_world
 from tests.support.world_oracles import agrees, all_done, foreign_untouched, no_secrets
@@ -34,6 +36,19 @@ RENT_SETTLES_S = 700.0
 A_DAY_S = 25 * 3600.0
 """The server forgets its idempotency keys, and the client its duty to ask by them."""
 MOST_RUNS = 8
+BALANCE_USD = 5000
+NODES = 10
+"""On offer, beside those that are sure to fit: few, since each look at the market reads them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A run that competes with another one for the lock."""
+
+    command: str
+    after_s: float
+    lock_timeout_s: float
+    crash_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +61,10 @@ class Item:
     crash_at: int | None = None
     interrupt_after_s: tuple[float, ...] = ()
     destroy_new: bool = False
+    disk: tuple[str, int] | None = None
+    """(`sync`, which one fails), or (`full`, after how many bytes), for as long as the run lasts."""
+    beside: Beside | None = None
+    """A second run, begun while this one may still hold the lock."""
 
     def __str__(self) -> str:
         if self.fault is not None:
@@ -54,7 +73,10 @@ class Item:
             return f"pause {self.pause_s:g} s"
         more = f" killed at point {self.crash_at}" if self.crash_at else ""
         more += f" interrupted after {self.interrupt_after_s} s" if self.interrupt_after_s else ""
-        return f"{self.run}{more}{' --on-failure destroy-new' if self.destroy_new else ''}"
+        more += " --on-failure destroy-new" if self.destroy_new else ""
+        more += f" with a disk that fails: {self.disk}" if self.disk is not None else ""
+        more += f" beside {self.beside}" if self.beside is not None else ""
+        return f"{self.run}{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +117,37 @@ def draw(seed: int) -> Tale:
 
 def _draw_run(chance: random.Random) -> Item:
     command = "destroy" if chance.random() < 0.25 else "apply"
+    beside = _draw_beside(chance) if chance.random() < 0.08 else None
     what = chance.random()
-    if what < 0.6:
+    if what < 0.55:
         most = chance.choice((60, 250, 900, 1500))
-        return Item(run=command, crash_at=chance.randint(1, most))
-    if what < 0.75:
-        first = round(chance.uniform(0.05, 90), 2)
+        return Item(run=command, crash_at=chance.randint(1, most), beside=beside)
+    if what < 0.7:
+        first = round(chance.uniform(0.05, chance.choice((3, 15, 60))), 2)
         more = (round(first + chance.uniform(0.1, 9), 2),) if chance.random() < 0.3 else ()
-        return Item(run=command, interrupt_after_s=(first, *more))
-    return Item(run=command, destroy_new=command == "apply" and chance.random() < 0.2)
+        return Item(run=command, interrupt_after_s=(first, *more), beside=beside)
+    if what < 0.8:
+        trouble = ("sync", chance.randint(1, 60)) if chance.random() < 0.5 else ("full", chance.randint(0, 60_000))
+        return Item(run=command, disk=trouble)
+    return Item(run=command, destroy_new=command == "apply" and chance.random() < 0.2, beside=beside)
+
+
+def _draw_beside(chance: random.Random) -> Beside:
+    command = "destroy" if chance.random() < 0.3 else "apply"
+    after_s = round(chance.uniform(0, 60), 2)
+    crash_at = chance.randint(1, 400) if chance.random() < 0.3 else None
+    return Beside(command, after_s, chance.choice((0, 0, 5, 900)), crash_at)
 
 
 def _draw_server(chance: random.Random) -> dict[str, object]:
     settings: dict[str, object] = {
         "latency_seconds": chance.choice((0.0, 0.02, 0.1, 0.4)),
-        "balance_usd": 5000,
+        "balance_usd": BALANCE_USD,
         "list_lag_seconds": chance.choice((0, 0, 0, 2, 8)),
+        # Mostly short: a second that is waited costs a list, and lists cost most of the time that a seed takes.
+        "create_seconds": chance.choice((1, 3, 8, None)),
+        "delete_seconds": chance.choice((1, 3, 8, None)),
+        "ssh_delay_seconds": chance.choice((0, 1, None)),
     }
     for name, share in (
         ("events_forbidden", 0.08),
@@ -152,12 +189,10 @@ def tell(tale: Tale) -> Verdict:
         return Verdict(tale, tuple(world.broken), tuple(world.log), codes)
 
     server = ServerSettings.model_validate(tale.server)
-    return run_world(tale.seed, story, server=server, behaviours=tale.behaviours)
+    return run_world(tale.seed, story, server=server, behaviours=tale.behaviours, nodes=NODES)
 
 
 async def _do(world: World, item: Item) -> None:
-    from lium_plan.requests import ApplyRequest
-
     if item.fault is not None:
         spec = dict(item.fault)
         effect = spec.pop("effect")
@@ -166,12 +201,29 @@ async def _do(world: World, item: Item) -> None:
     elif item.pause_s is not None:
         await world.pass_time(item.pause_s)
     elif item.run is not None:
+        second = None
+        if item.beside is not None:
+            second = asyncio.create_task(_run_beside(world, item.beside))
+        if item.disk is not None:
+            world.disk.begin_trouble(*item.disk)
         await world.run(
             item.run,
             crash_at=item.crash_at,
             interrupt_after_s=item.interrupt_after_s,
             options=ApplyRequest(destroy_new_on_failure=item.destroy_new),
         )
+        world.disk.end_trouble()
+        if second is not None:
+            await second
+
+
+async def _run_beside(world: World, beside: Beside) -> None:
+    await asyncio.sleep(beside.after_s)
+    await world.run(
+        beside.command,
+        crash_at=beside.crash_at,
+        options=ApplyRequest(lock_timeout_s=beside.lock_timeout_s),
+    )
 
 
 async def _peace(world: World) -> None:
@@ -189,7 +241,9 @@ async def _peace(world: World) -> None:
     world.fault({"do": "unstick", "pod": "*"})
     world.fault({"do": "ssh", "pod": "*", "mode": "none"})
     world.fault({"do": "detail_ok", "pod": "*"})
+    world.fault({"do": "balance", "account": ACCOUNT, "usd": BALANCE_USD})
     world.restore_market()
+    world.accept_host_keys()
     world.log.append(f"{world.clock:10.2f} s  peace")
     await world.pass_time(120.0)
     if not await _until_done(world, "apply"):
@@ -203,8 +257,11 @@ async def _peace(world: World) -> None:
         return
     _judge(world, foreign_untouched)
     _judge(world, no_secrets)
+    if world.seed % 4:
+        return
+    sent = world.changes()
     again = await world.destroy()
-    if again.code != 0:
+    if again.code != 0 or world.changes() != sent:
         world.broken.append(f"O5: destroying what is destroyed: {again.words}")
 
 

@@ -11,11 +11,24 @@ from lium_plan import operations
 from lium_plan.diagnostics import ExitCode
 from lium_plan.requests import ApplyRequest, Sources
 from lium_plan.sim.rows import PodStatus
-from tests.simulation.manifests import BOOTSTRAP, VOLUME, VOLUMES, fleet
-from tests.simulation.telling import RENT, find_point, mended, record, rents, told
+from tests.simulation.manifests import BOOTSTRAP, HEAD, VOLUME, VOLUMES, fleet
+from tests.simulation.telling import RENT, emptied, find_point, mended, record, rents, told
 from tests.support.world import ACCOUNT, World
 from tests.support.world_machines import Behaviour
 from tests.support.world_oracles import all_done
+
+TEMPLATED = (
+    HEAD
+    + VOLUMES
+    + """\
+templates:
+  t:
+    image: limsim/torch:2.4
+    registry_auth: {username: "${{ env.REG_USER }}", password: "${{ env.REG_PASS }}"}
+fleets:
+  a: {resources: {gpu: "RTX4090:1"}, template: t, volume: data, ttl: 24h}
+"""
+)
 
 # --- A: created but not recorded -------------------------------------------------------------------------------------
 
@@ -132,6 +145,33 @@ def test_a9_a_pod_that_never_gets_ready_is_known_until_it_is_given_back(twist: d
         all_done(world)
 
     told(story, manifest=fleet(more=VOLUME, tail=VOLUMES))
+
+
+def test_a9_what_a_template_with_a_lost_answer_replaces_stays_known() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        before = record(world, "template.t").id
+        world.write("lium.yaml", TEMPLATED.replace("torch:2.4", "torch:2.5"))
+        world.fault({"do": "lose_reply", "where": "after"}, method="POST", path="templates")
+        await mended(world)
+        assert record(world, "template.t").id != before
+        assert len(world.open_charges("template")) == 1, "the old one was deleted"
+        await emptied(world)
+
+    told(story, manifest=TEMPLATED)
+
+
+@pytest.mark.parametrize("kind", ["template", "volume", "credential"])
+def test_a3_what_is_created_after_the_client_stopped_waiting_is_not_created_twice(kind: str) -> None:
+    route = "docker-credentials" if kind == "credential" else f"{kind}s"
+
+    async def story(world: World) -> None:
+        world.fault({"do": "delay", "seconds": 40}, method="POST", path=route)
+        await mended(world)
+        assert len(world.open_charges(kind)) == 1
+        await emptied(world)
+
+    told(story, manifest=TEMPLATED)
 
 
 def test_a12_a_429_on_the_list_right_after_a_rent() -> None:

@@ -102,7 +102,7 @@ def test_i4_three_times_500_is_waited_out() -> None:
     told(story, manifest=WITH_LOGIN)
 
 
-@pytest.mark.parametrize("position", range(6))
+@pytest.mark.parametrize("position", range(7))
 @pytest.mark.parametrize(
     "effect",
     [
@@ -120,6 +120,7 @@ def test_i6_each_delete_fails_once_in_every_position(position: int, effect: dict
         world.fault(effect, method="DELETE", path="**", after=position)
         gone = await world.destroy()
         assert gone.code == 0, gone.words
+        assert [row.fired for row in world.lium.world.faults] == [1]
         agrees(world, gone)
         foreign_untouched(world)
         assert not world.broken, world.broken

@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.exhaustive import COMMANDS, Class, classes, jobs_of, passed, try_crash
 from tests.support.world_process import Point
 
-SAMPLE = 10
+SAMPLE = 6
 """Crashes of each command; each takes about a second."""
 
 

@@ -241,6 +241,9 @@ def test_a_late_pod_under_a_name_that_was_given_up_is_given_back() -> None:
         assert again.code == 0, again.words
         assert len(world.open_charges("pod")) == 1
         agrees(world, again)
+        state = world.state()
+        assert state is not None
+        assert state.watched == (), "it came, and was dealt with"
         await emptied(world)
 
     told(story)

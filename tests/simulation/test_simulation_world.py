@@ -12,6 +12,7 @@ from lium_plan.sim import lifecycle
 from tests.support.world import CANARY_TOKEN, Broken, World
 from tests.support.world_opening import run_world
 from tests.support.world_oracles import agrees, all_done, foreign_untouched, no_secrets, nothing_unknown
+from tests.support.world_process import Process
 
 
 async def a_life(world: World) -> bytes:
@@ -103,6 +104,21 @@ def test_the_oracles_see_a_lost_and_a_left_pod() -> None:
             all_done(world)
 
     run_world(1, story, checks=())
+
+
+def test_a_run_that_goes_round_and_round_is_ended() -> None:
+    async def story(world: World) -> None:
+        process = Process()
+
+        async def spin() -> None:
+            while True:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+
+        task = process.start(spin())
+        await asyncio.wait((task,))
+        assert process.spun
+
+    run_world(1, story)
 
 
 def test_the_oracles_see_a_secret() -> None:

@@ -32,6 +32,13 @@ class Server:
     key_path: Path
     home: Path
     pins: PinStore
+    pid: int = 0
+    """Of a daemon; each connection is a child of it."""
+
+    def drop(self) -> None:
+        """Break every connection of a daemon, without a word to the other side; what runs there goes on."""
+        for child in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
 
     async def open(
         self, pod_id: str = "pod-1", *, port: int | None = None, timing: Timing = FAST, deadline_s: float = 10
@@ -163,8 +170,11 @@ async def _feed(process: asyncssh.SSHServerProcess[bytes], pipe: asyncio.StreamW
 
 
 @contextlib.contextmanager
-def openssh_server(directory: Path, key_path: Path, user: str) -> Iterator[Server]:
-    """OpenSSH's sshd with a configuration of its own. Whoever opens it waits for it as for any pod."""
+def openssh_server(directory: Path, key_path: Path, user: str, environment: str = "") -> Iterator[Server]:
+    """OpenSSH's sshd with a configuration of its own. Whoever opens it waits for it as for any pod.
+
+    `environment`: `NAME=value …` for its sessions.
+    """
     host_key = directory / "host_key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(host_key)], check=True)
     keys = directory / "authorized_keys"
@@ -177,13 +187,14 @@ def openssh_server(directory: Path, key_path: Path, user: str) -> Iterator[Serve
         f"ListenAddress 127.0.0.1:{port}\nHostKey {host_key}\nAuthorizedKeysFile {keys}\nPidFile none\n"
         "StrictModes no\nUsePAM no\nPasswordAuthentication no\nSubsystem sftp internal-sftp\nMaxStartups 100\n"
         # Not the user's own home, whose shell profile may take a second for every command.
-        f"SetEnv HOME={directory}\n"
+        f"SetEnv HOME={directory} {environment}\n"
     )
     with subprocess.Popen(
         ["/usr/sbin/sshd", "-D", "-e", "-f", str(config)], stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
     ) as daemon:
         try:
-            yield Server(Coordinates(user, "127.0.0.1", port), key_path, directory, PinStore(directory / "pins"))
+            where = Coordinates(user, "127.0.0.1", port)
+            yield Server(where, key_path, directory, PinStore(directory / "pins"), daemon.pid)
         finally:
             daemon.terminate()
 

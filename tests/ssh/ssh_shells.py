@@ -17,7 +17,7 @@ from lium_plan.ssh.errors import ConnectionLost, Stage
 from lium_plan.ssh.protocol import Completed, FileToSend, OnOutput, discard
 
 SHELLS = ("dash", "bash", "busybox", "bare")
-_BARE_TOOLS = "cat env tr mkdir rm mv chmod sleep wc tail head true id kill"
+_BARE_TOOLS = "cat env tr mkdir rm mv sleep wc tail head true id kill"
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def test_stages_are_told_in_order(tmp_path: Path, key_path: Path) -> None:
     assert asyncio.run(scenario()) == ["port", "banner", "host-key", "login"]
 
 
-def test_a_refused_port_is_waited_for(tmp_path: Path, key_path: Path) -> None:
+def test_g3_a_refused_port_is_waited_for(tmp_path: Path, key_path: Path) -> None:
     async def scenario() -> int:
         where = Coordinates("root", "127.0.0.1", _free_port())
         refused = asyncio.Event()
@@ -72,7 +72,7 @@ def test_a_refused_port_is_waited_for(tmp_path: Path, key_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["close", "reset", "silent", "banner", "http"])
-def test_a_port_that_leads_nowhere_yet_is_waited_for(tmp_path: Path, key_path: Path, fault: str) -> None:
+def test_g3_a_port_that_leads_nowhere_yet_is_waited_for(tmp_path: Path, key_path: Path, fault: str) -> None:
     timing = Timing(connect_s=0.4, banner_s=0.1, attempt_every_s=0.01, login_patience_s=0.3)
 
     async def scenario() -> int:
@@ -129,7 +129,7 @@ def test_a_name_that_does_not_resolve_is_a_reason_of_the_port(tmp_path: Path, ke
     asyncio.run(scenario())
 
 
-def test_a_refused_login_is_waited_for(tmp_path: Path, key_path: Path) -> None:
+def test_g3_a_refused_login_is_waited_for(tmp_path: Path, key_path: Path) -> None:
     answers = [False, False]
 
     async def scenario() -> None:
@@ -140,7 +140,7 @@ def test_a_refused_login_is_waited_for(tmp_path: Path, key_path: Path) -> None:
     assert not answers
 
 
-def test_the_wrong_key_is_given_up_after_its_patience_long_before_the_deadline(tmp_path: Path, key_path: Path) -> None:
+def test_g3_the_wrong_key_is_given_up_after_its_patience_long_before_the_deadline(tmp_path: Path, key_path: Path) -> None:
     async def scenario() -> LoginRefused:
         async with asyncssh_server(tmp_path, key_path) as server:
             wrong = tmp_path / "wrong"
@@ -171,7 +171,7 @@ def test_a_missing_key_is_told_before_connecting(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_the_first_key_is_pinned_and_another_one_refused_until_forgotten(tmp_path: Path, key_path: Path) -> None:
+def test_g7_the_first_key_is_pinned_and_another_one_refused_until_forgotten(tmp_path: Path, key_path: Path) -> None:
     async def scenario() -> None:
         first, second = (asyncssh.generate_private_key(kind) for kind in ("ssh-ed25519", "ecdsa-sha2-nistp256"))
         async with asyncssh_server(tmp_path, key_path, host_key=first) as server:

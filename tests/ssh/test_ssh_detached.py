@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from lium_plan.ssh import detached
 from lium_plan.ssh.detached import DetachedCommand, Ending, Probe, TaskState
 from lium_plan.ssh.errors import SshError
 from lium_plan.ssh.protocol import Session
+from tests.support.sims import until
 
 TASK = ".lium-plan/tasks/a b"
 
@@ -166,6 +169,42 @@ def test_secrets_are_in_no_process_list_and_no_file(dash: Shell) -> None:
     files = [file for file in dash.home.rglob("*") if file.is_file()]
     assert dash.home / "seen" in files
     assert not [file for file in files if b"canary-5521" in file.read_bytes()]
+
+
+@pytest.fixture
+def small(shell: Shell) -> Iterator[Shell]:
+    """A home on a disk of 128 KiB."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=128k,mode=755", "none", str(shell.home)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("nothing can be mounted here")
+    try:
+        yield shell
+    finally:
+        subprocess.run(["umount", "--lazy", str(shell.home)], check=True)
+
+
+def test_a_full_disk_hides_no_ending(small: Shell) -> None:
+    session = _session(small)
+
+    fills = "cat /dev/zero >fill 2>/dev/null || "
+
+    async def by_itself() -> None:
+        await detached.start(session, DetachedCommand([fills + "exit 5", "echo never"]), "by-itself", timeout_s=10)
+        found, _ = await _finished(session, "by-itself")
+        assert (found.state, found.exit_status, found.ending) == (TaskState.EXITED, 5, Ending.BY_ITSELF)
+        (small.home / "fill").unlink()
+        waits = DetachedCommand([fills + ": >filled; while :; do sleep 0.1; done"])
+        await detached.start(session, waits, "stopped", timeout_s=10)
+
+    async def stopped() -> None:
+        with pytest.raises(SshError, match=r"third.* can't be (made|written)"):
+            await detached.start(session, DetachedCommand(["true"]), "third", timeout_s=10)
+        found = await detached.stop(session, "stopped", timeout_s=30)
+        assert (found.state, found.ending) == (TaskState.EXITED, Ending.STOPPED)
+
+    asyncio.run(by_itself())
+    until(lambda: (small.home / "filled").exists(), what="a full disk")
+    asyncio.run(stopped())
 
 
 def test_a_log_is_followed_from_an_offset(shell: Shell) -> None:

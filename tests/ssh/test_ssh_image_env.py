@@ -65,6 +65,11 @@ def test_one_strict_shell_with_nothing_on_stdin(shell: Shell) -> None:
     assert outcome("echo $unset_variable")[0] != 0
     assert outcome("echo a \\", "echo b") == (0, b"a\nb\n")
     assert outcome("cat <<X\n'quoted' $((1+1))\nX", "# note", "echo b") == (0, b"'quoted' 2\nb\n")
+    # What one leaves open ends with it: nothing is left out, and what is wrong is the second.
+    status, out = outcome("cat <<X >open\n$((1+1))", "echo b")
+    assert (status, out[-2:], (shell.home / "open").read_bytes()[:2]) == (0, b"b\n", b"2\n")
+    assert outcome("echo a", "echo 'unclosed", "echo c")[1].startswith(b"a\n")
+    assert outcome("alias hi='echo hi'", "hi") == (0, b"hi\n") or shell.name == "bash"
     assert outcome("echo 'unclosed")[0] not in (0, LAUNCHER_FAILED)
     assert outcome("echo out; echo err >&2; echo out") == (0, b"out\nerr\nout\n")
     assert outcome("exec cat /dev/null", "echo never") == (0, b"")
@@ -183,6 +188,18 @@ def test_secrets_are_in_no_process_list(dash: Shell) -> None:
     assert (dash.home / "seen").stat().st_size > 0
 
 
+def test_a_commands_125_is_told_from_a_shell_that_never_began(shell: Shell) -> None:
+    session = shell.session(environment=CONFINED)
+
+    async def begun(*commands: str, **more: str) -> bool:
+        done = await run_in_image(session, commands, env={}, marker_dir="m", timeout_s=20, **more)  # type: ignore[arg-type]
+        assert done.exit_status == LAUNCHER_FAILED
+        return (await read_markers(session, "m", timeout_s=10)).begun
+
+    assert asyncio.run(begun("exit 125"))
+    assert not asyncio.run(begun("true", cwd="/no/such"))
+
+
 def test_markers_tell_what_has_finished(shell: Shell) -> None:
     session = shell.session(environment=CONFINED)
 
@@ -212,8 +229,8 @@ def test_markers_tell_what_has_finished(shell: Shell) -> None:
 
     assert asyncio.run(scenario()) == [
         Markers(RunState.NEVER_STARTED, (), None),
-        Markers(RunState.RUNNING, (0,), None, shell_as_before=True),
-        Markers(RunState.EXITED, (0, 1), 4, shell_as_before=True),
+        Markers(RunState.RUNNING, (0,), None, shell_as_before=True, begun=True),
+        Markers(RunState.EXITED, (0, 1), 4, shell_as_before=True, begun=True),
     ]
     assert (shell.home / ".lium-plan" / "b 1").stat().st_mode & 0o777 == 0o700
 
@@ -269,7 +286,7 @@ def test_commands_end_when_their_caller_leaves(shell: Shell) -> None:
             await running
         return await read_markers(shell.session(), "m", timeout_s=10)
 
-    assert asyncio.run(scenario()) == Markers(RunState.LOST, (), None)
+    assert asyncio.run(scenario()) == Markers(RunState.LOST, (), None, begun=True)
 
 
 def test_over_ssh_a_run_that_is_given_up_ends_on_the_machine(tmp_path: Path, key_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_follow(on_each: Callable[[Scenario], None]) -> None:
 
 
 @pytest.mark.parametrize("command", ["drop", "no-status"])
-def test_a_missing_exit_status_is_no_success(tmp_path: Path, key_path: Path, command: str) -> None:
+def test_g2_a_missing_exit_status_is_no_success(tmp_path: Path, key_path: Path, command: str) -> None:
     async def scenario() -> None:
         async with asyncssh_server(tmp_path, key_path) as server, session_on(server) as session:
             out = bytearray()
@@ -221,7 +221,7 @@ def test_a_missing_exit_status_is_no_success(tmp_path: Path, key_path: Path, com
 
 
 @pytest.mark.parametrize("method", ["run", "follow", "put"])
-def test_a_connection_that_is_cut_is_a_failure_everywhere(tmp_path: Path, key_path: Path, method: str) -> None:
+def test_g2_a_connection_that_is_cut_is_a_failure_everywhere(tmp_path: Path, key_path: Path, method: str) -> None:
     async def scenario() -> None:
         async with asyncssh_server(tmp_path, key_path) as server, Gate(server.coordinates.port) as gate:
             session = await server.open(port=gate.port)
@@ -252,7 +252,7 @@ def test_a_connection_that_is_cut_is_a_failure_everywhere(tmp_path: Path, key_pa
     asyncio.run(scenario())
 
 
-def test_a_host_that_vanishes_without_a_word_is_noticed(tmp_path: Path, key_path: Path) -> None:
+def test_g5_a_host_that_vanishes_without_a_word_is_noticed(tmp_path: Path, key_path: Path) -> None:
     timing = Timing(connect_s=3, keepalive_s=0.05, keepalive_misses=2)
 
     async def scenario() -> float:

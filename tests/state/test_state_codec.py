@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from state_samples import LINEAGE, NOW, address, blank, entries, fill, local, record, writing
 from test_state_model import histories
@@ -121,10 +121,10 @@ DAMAGE = {
         '"serial": 3',
     ),
     "NUL tail": (BASE + b"\0" * 512, "state-damaged", None),
-    "newer format": (changed('"format": "1.0"', '"format": "1.1"'), "state-format", '"format"'),
-    "newer major format": (changed('"format": "1.0"', '"format": "2.0"'), "state-format", '"format"'),
-    "strange format": (changed('"format": "1.0"', '"format": "x"'), "state-format", '"format"'),
-    "no format": (changed('"format": "1.0",\n', ""), "state-shape", "{"),
+    "newer format": (changed('"format": "1.1"', '"format": "1.2"'), "state-format", '"format"'),
+    "newer major format": (changed('"format": "1.1"', '"format": "2.0"'), "state-format", '"format"'),
+    "strange format": (changed('"format": "1.1"', '"format": "x"'), "state-format", '"format"'),
+    "no format": (changed('"format": "1.1",\n', ""), "state-shape", "{"),
     "conflict marks": (
         changed('"serial": 2,\n', '<<<<<<< HEAD\n"serial": 2,\n=======\n"serial": 3,\n>>>>>>> other\n'),
         "state-conflict",
@@ -171,11 +171,11 @@ def test_a_newer_format_says_so() -> None:
 
 
 def test_older_formats_pass_through_the_migrations() -> None:
-    old = changed('"format": "1.0"', '"format": "0.9"').replace(b'"serial"', b'"version"')
+    old = changed('"format": "1.1"', '"format": "0.9"').replace(b'"serial"', b'"version"')
 
     def step(members: dict[str, object]) -> tuple[str, dict[str, object]]:
-        rest = {key: value for key, value in members.items() if key != "version"}
-        return "1.0", {**rest, "serial": members["version"]}
+        rest = {key: value for key, value in members.items() if key not in ("version", "checksum")}
+        return "1.1", {**rest, "serial": members["version"]}
 
     migrated = decode_snapshot(old, file="f", migrations={"0.9": step})  # type: ignore[dict-item]
     assert migrated == decode_snapshot(BASE, file="f")
@@ -184,10 +184,43 @@ def test_older_formats_pass_through_the_migrations() -> None:
 
 
 @given(st.integers(0, len(BASE) - 1), st.integers(0, 255))
-def test_any_changed_byte_is_read_as_a_state_or_refused(place: int, value: int) -> None:
+def test_any_changed_byte_is_refused(place: int, value: int) -> None:
+    changed_bytes = BASE[:place] + bytes([value]) + BASE[place + 1 :]
+    assume(changed_bytes != BASE)
+    with pytest.raises(Unreadable):
+        decode_snapshot(changed_bytes, file="f")
     with suppress(Unreadable):  # and never with anything else
-        state = decode_snapshot(BASE[:place] + bytes([value]) + BASE[place + 1 :], file="f")
+        state = decode_snapshot(changed_bytes, file="f", edited=True)
         assert decode_snapshot(encode_snapshot(state), file="f") == state
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        changed('"id": "v1"', '"id": "v2"'),
+        BASE.replace(b"\n", b"\r\n"),
+        BASE + b"\n",
+        b"".join(line for line in BASE.splitlines(keepends=True) if b'"checksum"' not in line),
+    ],
+    ids=["a value", "line ends", "a line end", "no checksum"],
+)
+def test_what_still_is_a_state_was_changed_all_the_same(data: bytes) -> None:
+    with pytest.raises(Unreadable, match="checksum") as caught:
+        decode_snapshot(data, file="f")
+    assert caught.value.diagnostic.code == "state-checksum"
+    assert caught.value.diagnostic.position is not None
+    assert decode_snapshot(data, file="f", edited=True).serial == 2
+
+
+def test_snapshots_from_before_the_checksum_are_read() -> None:
+    document = json.loads(BASE)
+    del document["checksum"]
+    assert decode_snapshot(json.dumps({**document, "format": "1.0"}).encode(), file="f") == decode_snapshot(
+        BASE, file="f"
+    )
+    # A format that had none does not get one by a slip of a digit.
+    with pytest.raises(Unreadable, match="`checksum` is no member"):
+        decode_snapshot(changed('"format": "1.1"', '"format": "1.0"'), file="f")
 
 
 def test_every_byte_of_a_line_is_guarded() -> None:

@@ -134,6 +134,20 @@ def test_a_damaged_journal_stops_everybody_and_is_not_touched(
     assert content(tmp_path) == before
 
 
+def test_the_line_that_was_changed_is_named(tmp_path: Path) -> None:
+    store = local(tmp_path)
+    with writing(store) as ledger:
+        fill(ledger)
+    whole = journal_of(store)
+    for number, line in enumerate(whole.splitlines(keepends=True)[:-1], 1):
+        store.path("journal.jsonl").write_bytes(whole.replace(line, line.replace(b"run-1", b"run-2")))
+        with pytest.raises(Unreadable, match="was changed") as caught:
+            store.load()
+        position = caught.value.diagnostic.position
+        assert position is not None
+        assert position.line == number
+
+
 def test_a_snapshot_cut_at_any_byte_stops_everybody_and_is_not_touched(tmp_path: Path) -> None:
     store = local(tmp_path)
     with writing(store) as ledger:
@@ -316,6 +330,69 @@ def test_what_began_can_be_ended_on_a_full_disk(tmp_path: Path, size: int) -> No
         ledger.compact()
     with writing(local(tmp_path)) as later:  # as the next process does
         later.begin(address("fleet.y[0]"), "rent", {})
+
+
+@pytest.mark.parametrize(("room", "accepted"), [(1_500, False), (16 * 1024, False), (36 * 1024, True)])
+def test_an_intent_is_accepted_when_its_end_will_fit_too_and_only_then(
+    tmp_path: Path, room: int, accepted: bool
+) -> None:
+    """The line itself would fit each time."""
+    store = local(tmp_path)
+    with writing(store) as ledger:
+        ledger.put(V)
+        used = len(journal_of(store))
+        with file_size_limit(used + room):
+            if accepted:
+                ledger.begin(address("fleet.x[0]"), "rent", {})
+            else:
+                with pytest.raises(Failure, match="can't be written"):
+                    ledger.begin(address("fleet.x[0]"), "rent", {})
+        assert len(ledger.state.open) == accepted
+        assert store.load().state == ledger.state
+
+
+def test_a_write_that_fails_after_a_long_line_takes_nothing_of_it_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer than all the room that was kept."""
+    store = local(tmp_path)
+    with writing(store) as ledger:
+        one, two = (ledger.begin(address(f"fleet.x[{member}]"), "rent", {}) for member in range(2))
+        ledger.done(one, record("fleet.x[0]", "pod-0", notes="n" * 200_000))
+
+        def fail(handle: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        with monkeypatch.context() as broken, pytest.raises(Failure):
+            broken.setattr(os, "fdatasync", fail)
+            ledger.failed(two, "no")
+        assert local(tmp_path).load().state == ledger.state
+        assert list(ledger.state.open) == [two.number]
+        ledger.failed(two, "no")
+        assert local(tmp_path).load().state == ledger.state
+
+
+def test_after_an_interrupt_a_run_may_go_on_after_a_bad_disk_it_may_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for fault, goes_on in ((KeyboardInterrupt(), True), (OSError(5, "Input/output error"), False)):
+
+        def fail(handle: int, fault: BaseException = fault) -> None:
+            raise fault
+
+        store = local(tmp_path / type(fault).__name__)
+        with writing(store) as ledger:
+            effect = ledger.begin(address("fleet.x[0]"), "rent", {})
+            with monkeypatch.context() as broken, pytest.raises((Failure, KeyboardInterrupt)):
+                broken.setattr(os, "fdatasync", fail)
+                ledger.failed(effect, "no")
+            if goes_on:
+                ledger.begin(address("fleet.x[1]"), "rent", {})
+            else:
+                with pytest.raises(Failure, match="nothing new is started"):
+                    ledger.begin(address("fleet.x[1]"), "rent", {})
+            ledger.failed(effect, "no")
+            assert store.load().state == ledger.state
 
 
 def test_an_end_too_long_for_the_disk_stays_open_and_leaves_room_for_shorter_ones(tmp_path: Path) -> None:

@@ -52,10 +52,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._virtual_now
 
     def _jump(self, timeout: float | None) -> None:
-        timers = [timer.when() for timer in self._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
+        # The loop has dropped cancelled timers from the head of this heap before it asks how long to wait.
+        timers = self._scheduled  # type: ignore[attr-defined]
         if timeout is None or not timers:
             raise Deadlock(f"at {self._virtual_now:g} s nothing can go on:\n{_who_waits(self)}")
-        moment = max(self._virtual_now, min(timers))
+        moment = max(self._virtual_now, timers[0].when())
         if self._limit_s is not None and moment > self._limit_s:
             raise TooLate(f"still running at {self._limit_s:g} s:\n{_who_waits(self)}")
         self._virtual_now = moment

@@ -23,7 +23,7 @@ from pathlib import Path
 from uuid import UUID
 
 from lium_plan import operations
-from lium_plan.diagnostics import Failure
+from lium_plan.diagnostics import ExitCode, Failure
 from lium_plan.engine.events import Event, RunReport
 from lium_plan.interrupts import Interrupt
 from lium_plan.lium.client import LiumClient
@@ -33,6 +33,7 @@ from lium_plan.requests import ApplyRequest, PlanRequest, Sources
 from lium_plan.settings import Settings
 from lium_plan.sim import faults
 from lium_plan.sim.inprocess import InProcess
+from lium_plan.sim.records import TimerKind
 from lium_plan.sim.rows import Charge, NodeState
 from lium_plan.state.files import identity_of
 from lium_plan.state.local import LocalStore
@@ -48,6 +49,8 @@ CANARY_PASSWORD = "canary-Pa55word/äöü"
 CANARY_TOKEN = "canary-token-0123456789abcdef"
 RUN_LIMIT_S = 6 * 3600.0
 """No run may take longer, whatever the other side does (O8)."""
+INTERRUPTED_WITHIN_S = 10.0
+"""After the first interrupt (O8)."""
 
 
 class Broken(AssertionError):
@@ -69,6 +72,10 @@ class Ran:
     died_at: Point | None
     points: tuple[tuple[Point, Version], ...]
     passed: int
+    changes: int
+    """Requests that it sent and that could have changed something."""
+    alone: bool
+    """Whether no other run was going on when it ended."""
 
     @property
     def words(self) -> str:
@@ -77,6 +84,7 @@ class Ran:
         found = (*found, *(self.failure.diagnostics if self.failure is not None else ()))
         causes = [item.cause for item in self.report.results if item.cause] if self.report is not None else []
         lines = [f"{item.code}: {item.message}" for item in (*found, *causes)]
+        lines += [f"not gone: {proof.address}" for proof in self.report.proofs if not proof.gone] if self.report else []
         return f"{self.command} -> {self.code}" + "".join(f"\n    {line}" for line in lines)
 
 
@@ -99,6 +107,8 @@ class World:
     runs: list[Ran] = field(default_factory=list)
     checks: list[Callable[[World, str], None]] = field(default_factory=list)
     """Called after every step with words for where; raise Broken."""
+    run_checks: list[Callable[[World, Ran], None]] = field(default_factory=list)
+    """Called after every run; raise Broken."""
     foreign: frozenset[str] = frozenset()
     """Ids of what is not ours on the account."""
     serials: list[int] = field(default_factory=list)
@@ -109,6 +119,8 @@ class World:
     """The context that belongs to no process."""
     prices: dict[str, Decimal] = field(default_factory=dict)
     """Of each node in the beginning."""
+    running: int = 0
+    """Runs that go on now."""
     _read: tuple[object, State | None] | None = None
 
     # --- runs ------------------------------------------------------------------------------------------------------
@@ -150,6 +162,7 @@ class World:
 
         loop = asyncio.get_running_loop()
         started = loop.time()
+        self.running += 1
         task = process.start(
             operations.apply(
                 settings,
@@ -161,6 +174,8 @@ class World:
                 outside=self._outside(process),
             )
         )
+        # As the command line has it: before the yes a signal simply ends the run.
+        interrupt._cancel = task.cancel
         timers = [loop.call_later(after, interrupt.trigger) for after in interrupt_after_s]
         if kill_after_s is not None:
             timers.append(loop.call_later(kill_after_s, process.kill))
@@ -171,8 +186,14 @@ class World:
         if not task.done():
             process.kill()
             self.broken.append(f"O8: {command} still runs after {RUN_LIMIT_S:g} s")
+        elif process.spun:
+            self.broken.append(f"O8: {command} goes round and round without waiting for anything")
         elif process.dead:
             pass
+        elif task.cancelled():
+            code = int(ExitCode.INTERRUPTED)
+            if not interrupt.count:
+                self.broken.append(f"{command} was cancelled by nobody")
         elif (problem := task.exception()) is None:
             report = task.result()
             code = report.exit_code
@@ -200,11 +221,22 @@ class World:
             process.died_at,
             tuple(process.points),
             process.passed,
+            process.changes,
+            self.running == 1,
         )
+        self.running -= 1
         self.runs.append(ran)
+        if interrupt.count and ran.took_s > interrupt_after_s[0] + INTERRUPTED_WITHIN_S:
+            self.broken.append(
+                f"O8: {command} went on for {ran.took_s - interrupt_after_s[0]:.1f} s after an interrupt"
+            )
+        if ran.code == ExitCode.INTERRUPTED and not interrupt.count:
+            self.broken.append(f"O7: {command} says that it was interrupted, and nobody did: {ran.words}")
         ended = f"killed at {ran.died_at or f'{kill_after_s} s'}" if code is None else ran.words
         self.log.append(f"{started:10.2f} s  {command}: {ended}")
         self.look(f"after {command}")
+        for check in self.run_checks:
+            self._judge(check, ran)
         return ran
 
     def _outside(self, process: Process) -> Outside:
@@ -284,12 +316,15 @@ class World:
 
     def look(self, where: str) -> None:
         for check in self.checks:
-            try:
-                self.outside.copy().run(check, self, where)
-            except Broken as problem:
-                text = str(problem)
-                if text not in self.broken:
-                    self.broken.append(text)
+            self._judge(check, where)
+
+    def _judge(self, check: Callable[..., None], what: object) -> None:
+        try:
+            self.outside.copy().run(check, self, what)
+        except Broken as problem:
+            text = str(problem)
+            if text not in self.broken:
+                self.broken.append(text)
 
     # --- what happens to it ----------------------------------------------------------------------------------------
 
@@ -306,6 +341,7 @@ class World:
             spec["match"] = match
         if at is not None:
             spec["at"] = at
+        self.lium.simulator.advance()  # `at` counts from the world's time, which stands still between requests
         faults.add(self.lium.world, faults.FAULT.validate_python(spec))
         self.lium.simulator.machines.kick()
 
@@ -314,7 +350,16 @@ class World:
 
     def clear_faults(self) -> None:
         """What was to go wrong no longer does; what already did stays."""
-        self.lium.world.faults.clear()
+        server = self.lium.world
+        server.faults.clear()
+        for timer in tuple(server.timers):
+            if timer.kind is TimerKind.SCENARIO:
+                server.timers.drop(timer.id)
+
+    def accept_host_keys(self) -> None:
+        """What a person does who knows why a machine shows another key."""
+        for pin in (self.settings.state_dir / "known_hosts").glob("*"):
+            pin.unlink()
 
     def restore_market(self) -> None:
         """Every node free, well and at the price it began with, but for what this account has."""
@@ -363,7 +408,7 @@ class World:
         return hashlib.sha256(_SUM.sub(b"", content.replace(str(self.folder).encode(), b"FOLDER"))).hexdigest()
 
 
-_SUM = re.compile(rb'"sum":"[0-9a-f]{8}"')
+_SUM = re.compile(rb'"sum":"[0-9a-f]{8}"|"checksum": "[0-9a-f]{64}"')
 
 
 def _told(event: Event) -> list[str]:

@@ -41,12 +41,8 @@ class Disk:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.version = 0
-        self.full_after_bytes: int | None = None
-        """So many bytes more can be written; then ENOSPC."""
-        self.failing_syncs: set[int] = set()
-        """Which syncs from now on fail with EIO; 1 is the next."""
-        self.refused_writes: Callable[[str], bool] = lambda site: False
-        """Whether a write at this site fails with EIO."""
+        self._full_after_bytes: int | None = None
+        self._failing_syncs: set[int] = set()
         self.changed: Callable[[str], None] = lambda site: None
         """Told of every change of a name or a size."""
         self._syncs = 0
@@ -64,9 +60,15 @@ class Disk:
             for name, real in self._real.items():
                 setattr(os, name, real)
 
-    def fail_syncs(self, *numbers: int) -> None:
+    def begin_trouble(self, kind: str, number: int) -> None:
+        """`sync`: the fsync of that number, from 1, fails; `full`: so many bytes more can be written."""
         self._syncs = 0
-        self.failing_syncs = set(numbers)
+        self._failing_syncs = {number} if kind == "sync" else set()
+        self._full_after_bytes = number if kind == "full" else None
+
+    def end_trouble(self) -> None:
+        self._failing_syncs.clear()
+        self._full_after_bytes = None
 
     # --- what a process does -------------------------------------------------------------------------------------
 
@@ -123,8 +125,9 @@ class Disk:
             return written
         process, site = opened.process, site_of(opened.path, bytes(data))
         process.may_crash(site, "before")
-        self._room(len(data), site)
-        opened.unsynced.append((offset, _content(handle, len(data), offset), os.fstat(handle).st_size))
+        size = os.fstat(handle).st_size
+        data = bytes(data)[: self._fitting(offset, len(data), size)]
+        opened.unsynced.append((offset, _content(handle, len(data), offset), size))
         if process.passes(site, "torn"):
             self._real["pwrite"](handle, bytes(data)[: len(data) // 2], offset)
             self.version += 1
@@ -134,14 +137,16 @@ class Disk:
         process.may_crash(site, "after")
         return written
 
-    def _room(self, size: int, site: str) -> None:
-        if self.refused_writes(site):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        if self.full_after_bytes is None:
-            return
-        if size > self.full_after_bytes:
+    def _fitting(self, offset: int, length: int, size: int) -> int:
+        """How much of a write is done: a nearly full disk takes what still fits; what is preallocated is there."""
+        growth = max(0, offset + length - size)
+        if self._full_after_bytes is None or not growth:
+            return length
+        fits = min(growth, self._full_after_bytes)
+        if length - growth + fits == 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.full_after_bytes -= size
+        self._full_after_bytes -= fits
+        return length - growth + fits
 
     def _fdatasync(self, handle: int) -> None:
         self._sync("fdatasync", handle)
@@ -163,7 +168,7 @@ class Disk:
             self.version += 1
             process.crash()
         self._syncs += 1
-        if self._syncs in self.failing_syncs:
+        if self._syncs in self._failing_syncs:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         opened.unsynced.clear()
         process.may_crash(site, "after")
@@ -182,7 +187,10 @@ class Disk:
             self._real["posix_fallocate"](handle, offset, size)
             return
         site = f"space for {site_of(opened.path, b'')}"
-        self._room(0 if self.full_after_bytes is None else size, site)
+        if self._full_after_bytes is not None:
+            if size > self._full_after_bytes:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._full_after_bytes -= size
         self._change(opened.process, site, lambda: self._real["posix_fallocate"](handle, offset, size))
 
     def _on_path(self, name: str, word: str, path: Any, *rest: Any, **named: Any) -> Any:

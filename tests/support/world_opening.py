@@ -33,7 +33,7 @@ from tests.support.virtual import run_virtual
 from tests.support.world import ACCOUNT, CANARY_PASSWORD, CANARY_TOKEN, World
 from tests.support.world_disk import Disk
 from tests.support.world_machines import Behaviour, Machines
-from tests.support.world_oracles import AFTER_EVERY_STEP
+from tests.support.world_oracles import AFTER_EVERY_RUN, AFTER_EVERY_STEP
 from tests.support.world_process import task_factory
 from tests.support.world_wire import ProcessTransport
 
@@ -130,6 +130,7 @@ async def _told_in(
             expected=expected,
             environ=settings.environ,
             checks=list(AFTER_EVERY_STEP if checks is None else checks),
+            run_checks=list(AFTER_EVERY_RUN if checks is None else ()),
             prices={node.id: node.price_per_gpu for node in lium.world.nodes},
         )
         disk.changed = partial(_snapshot_changed, world)

@@ -12,7 +12,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from lium_plan.diagnostics import Failure
+from lium_plan.diagnostics import ExitCode, Failure
 from lium_plan.marks import parse_pod_name
 from lium_plan.sim.rows import Charge
 from lium_plan.state.model import State
@@ -85,14 +85,46 @@ AFTER_EVERY_STEP = (nothing_unknown, no_duplicates, serial_grows)
 
 def no_secrets(world: World) -> None:
     """O6: in no file, no event, no plan and no report, in no usual disguise."""
+    _no_secrets(world, world.runs)
+
+
+def no_new_secrets(world: World, ran: Ran) -> None:
+    """O6 for what one run said, and for every file."""
+    _no_secrets(world, (ran,))
+
+
+def _no_secrets(world: World, runs: Iterable[Ran]) -> None:
     places: dict[str, bytes] = dict(world.files())
-    for number, ran in enumerate(world.runs):
+    for number, ran in enumerate(runs):
         places[f"run {number}: {ran.command}"] = repr(ran).encode()
+    disguises = [(secret, disguise) for secret in world.secrets for disguise in _disguises(secret)]
     for name, content in places.items():
-        for secret in world.secrets:
-            for disguise in _disguises(secret):
-                if disguise in content:
-                    raise Broken(f"O6: a secret ({secret[:8]}…) is in {name}")
+        for secret, disguise in disguises:
+            if disguise in content:
+                raise Broken(f"O6: a secret ({secret[:8]}…) is in {name}")
+
+
+def honest(world: World, ran: Ran) -> None:
+    """O7 as far as it holds whatever the server does meanwhile: a code says what it means."""
+    if ran.code in _NOTHING_CHANGED and ran.changes:
+        raise Broken(f"O7: {ran.changes} changes were sent, and the code says none: {ran.words}")
+    if ran.code in (ExitCode.PARTIAL, ExitCode.UNKNOWN_OUTCOME) and "\n" not in ran.words:
+        raise Broken(f"O7: {ran.words}, without a reason")
+    state = world.state()
+    if ran.code != ExitCode.OK or state is None or not ran.alone:
+        return
+    if state.open:
+        raise Broken(f"O7: {ran.command} ended with 0 and left {[f'{e.op} {e.address}' for e in state.open.values()]}")
+    odd = {key: record.status for key, record in state.records.items() if record.status not in _GOOD}
+    if ran.command == "destroy":
+        odd = {key: record.status for key, record in state.records.items()}
+    if odd:
+        raise Broken(f"O7: {ran.command} ended with 0 and left {odd}")
+
+
+_NOTHING_CHANGED = (ExitCode.ERROR, ExitCode.STALE, ExitCode.LOCKED, ExitCode.UNSAFE)
+
+AFTER_EVERY_RUN = (honest, no_new_secrets)
 
 
 def _disguises(secret: str) -> Iterable[bytes]:

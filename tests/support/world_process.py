@@ -23,6 +23,8 @@ Version = tuple[object, ...]
 RESUME = "resume"
 _OURS = str(Path(lium_plan.__file__).parent)
 _MOST_THROWS = 1000
+_MOST_AT_ONCE = 20_000
+"""Points within one moment: far more than any run of a few pods passes."""
 CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
 
 
@@ -58,7 +60,13 @@ class Process:
     dead: bool = False
     died_at: Point | None = None
     passed: int = 0
+    changes: int = 0
+    """Requests that it sent and that could have changed something."""
+    spun: bool = False
+    """It did one thing after the other for ever, and no time passed: it was ended for that."""
     points: list[tuple[Point, Version]] = field(default_factory=list)
+    _moment: float = -1.0
+    _passed_before: int = 0
     _times: int = 0
     on_death: list[Callable[[], None]] = field(default_factory=list)
     """What the world does at once: connections end."""
@@ -81,6 +89,7 @@ class Process:
         """Count this point; whether the process is to be killed at it. The caller then calls `crash`."""
         self.alive()
         self.passed += 1
+        self._look_at_the_clock()
         if self.recording:
             self.points.append((Point(self.passed, site, phase), self.version()))
         if self.crash_on is not None and (site, phase) == self.crash_on[:2]:
@@ -91,6 +100,15 @@ class Process:
             return False
         self.died_at = Point(self.passed, site, phase)
         return True
+
+    def _look_at_the_clock(self) -> None:
+        """Virtual time stands still for whoever never waits, so a busy loop would be one for ever."""
+        now = asyncio.get_running_loop().time()
+        if now != self._moment:
+            self._moment, self._passed_before = now, self.passed
+        elif self.passed - self._passed_before > _MOST_AT_ONCE:
+            self.spun = True
+            self.crash()
 
     def may_crash(self, site: str, phase: str) -> None:
         """Count this point and be killed at it when it is the chosen one."""
@@ -220,23 +238,31 @@ class _Steps(Coroutine[Any, Any, Any]):
         raise AssertionError(f"{self.__qualname__} does not end")
 
 
+_PLUMBING = ("lium/", "ssh/")
+"""Every request and every command over SSH waits in the same few lines there."""
+
+
 def where(coroutine: Any) -> str:
-    """The innermost place of ours in a chain of awaits."""
-    place = "a task that begins"
+    """The innermost await of ours that a task stands at; where that is the client's, also whose call it is."""
+    nowhere = place = f"{getattr(coroutine, '__qualname__', 'a task')} begins"
+    caller = ""
     while coroutine is not None:
         frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
         frame = frame or getattr(coroutine, "ag_frame", None)
-        if frame is not None and frame.f_code.co_filename.startswith(_OURS) and frame.f_lasti > 0:
+        if frame is not None and frame.f_code.co_filename.startswith(_OURS):
             file = frame.f_code.co_filename[len(_OURS) + 1 :]
-            place = f"{file}:{frame.f_lineno} {frame.f_code.co_name}"
-        elif frame is not None and frame.f_code.co_filename.startswith(_OURS) and place == "a task that begins":
-            place = f"{frame.f_code.co_filename[len(_OURS) + 1 :]} {frame.f_code.co_name} begins"
+            if frame.f_lasti > 0:
+                place = f"{file}:{frame.f_lineno} {frame.f_code.co_name}"
+            elif place == nowhere:
+                place = f"{file} {frame.f_code.co_name} begins"
+            if not file.startswith(_PLUMBING):
+                caller = place
         coroutine = (
             getattr(coroutine, "cr_await", None)
             or getattr(coroutine, "gi_yieldfrom", None)
             or getattr(coroutine, "ag_await", None)
         )
-    return place
+    return place if caller in ("", place) else f"{caller} > {place}"
 
 
 def task_factory(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:

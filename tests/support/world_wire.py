@@ -38,6 +38,7 @@ class ProcessTransport(httpx.AsyncBaseTransport):
         site = site_of(request)
         process.may_crash(site, "before")
         self.sent += 1
+        process.changes += request.method != "GET"
         # In the server's context: nothing that it does belongs to the process that asked.
         task = asyncio.get_running_loop().create_task(
             self._server.handle_async_request(request), context=self._context.copy()

@@ -150,15 +150,15 @@ def test_members_that_fail_alike_share_one_cause_in_the_end() -> None:
     def failed(number: int) -> ActionResult:
         address = parse(f"fleet.a[{number}]")
         cause = error(
-            "bootstrap", "exit status 2; its last lines:\nno such file\nbye", address=str(address), hint=f"{number}.log"
+            "bootstrap", "exit status 2\nIts last lines:\nno such file\nbye", address=str(address), hint=f"{number}.log"
         )
         return ActionResult(address, Verb.CREATE, ResultKind.FAILED, 1, cause=cause)
 
     text = report_text(RunReport("r", (failed(0), failed(1), failed(2)), Decimal(0), 0))
     assert text.count("no such file") == 1
-    assert "error: fleet.a[0]: exit status 2; its last lines:\n    no such file\n    bye\n  hint: 0.log\n" in text
+    assert "error: fleet.a[0]: exit status 2\n    Its last lines:\n    no such file\n    bye\n  hint: 0.log\n" in text
     assert "  also for: fleet.a[1], fleet.a[2]\n" in text
-    assert "failed  fleet.a[0]  create  1.0s  exit status 2; its last lines\n" in text
+    assert "failed  fleet.a[0]  create  1.0s  exit status 2\n" in text
 
 
 def test_closing_table() -> None:

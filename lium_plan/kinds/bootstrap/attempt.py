@@ -148,7 +148,7 @@ class Attempt:
                 self._begun = False
             case RunState.EXITED if found.exit_status is not None:
                 log.say(f"the commands ended with exit status {found.exit_status} meanwhile; their output is missing")
-                self._judge(found.exit_status, log)
+                self._judge(found.exit_status, log, begun=found.begun)
                 self._begun = False
                 self._commands_over = True
             case _:
@@ -205,13 +205,15 @@ class Attempt:
             if counting is not None:
                 counting.cancel()
                 await asyncio.wait((counting,))
+        begun = True
         if done.exit_status == 0:
             self._note(commands_done=len(commands))
-        elif done.exit_status != LAUNCHER_FAILED:
+        else:
             with suppress(SshError):
                 found = await read_markers(session, self._marker_dir, timeout_s=ASK_S)
+                begun = found.begun
                 self._note(commands_done=len(found.finished_steps))
-        self._judge(done.exit_status, log)
+        self._judge(done.exit_status, log, begun=begun)
         self._begun = False
 
     async def _count_steps(self, session: Session) -> None:
@@ -227,11 +229,11 @@ class Attempt:
                     if finished < len(self._spec.commands):
                         self._phase(f"bootstrap {finished + 1}/{len(self._spec.commands)}")
 
-    def _judge(self, exit_status: int, log: LogFile) -> None:
+    def _judge(self, exit_status: int, log: LogFile, *, begun: bool) -> None:
         self._note(exit_code=exit_status)
         if exit_status == 0:
             return
-        if exit_status == LAUNCHER_FAILED and not self._record.attributes["commands_done"]:
+        if exit_status == LAUNCHER_FAILED and not begun:
             why = self._with_last_lines("the commands could not be started", log)
             raise Unready(why, ending="not-started", code="bootstrap-failed")
         done, count = int(str(self._record.attributes["commands_done"])), len(self._spec.commands)
@@ -277,7 +279,7 @@ class Attempt:
 
     def _with_last_lines(self, why: str, log: LogFile) -> str:
         lines = log.last_lines(LINES_SHOWN)
-        return f"{why}; its last lines:\n{lines}" if lines else why
+        return f"{why}\nIts last lines:\n{lines}" if lines else why
 
 
 def _marker_dir(attempt: str) -> str:

@@ -9,13 +9,13 @@ from lium_plan.kinds.fields import (
     CanaryField,
     Count,
     Duration,
-    Environment,
     Filled,
     Flag,
     Mode,
     OnFailureField,
     Port,
     RunWhenField,
+    ShellEnvironment,
     TextField,
 )
 from lium_plan.kinds.values import Canary, OnFailure, RunWhen
@@ -39,7 +39,7 @@ class ReadyBlock(Block):
 
 class BootstrapBlock(Block):
     files: tuple[FileBlock, ...] = ()
-    env: Environment = Field({}, description="Environment of the commands; the place for secrets")
+    env: ShellEnvironment = Field({}, description="Environment of the commands; the place for secrets")
     commands: tuple[TextField, ...] = Field((), description="Run in order in one `sh -eu`")
     ready: ReadyBlock | None = None
     timeout: Duration = Field(600, description="For all of it; default 10m")

@@ -31,7 +31,7 @@ from lium_plan.kinds.protocol import (
 from lium_plan.kinds.sending import secrets_of
 from lium_plan.kinds.services import Services
 from lium_plan.kinds.sessions import PodGone, taken_away
-from lium_plan.ssh.errors import LoginRefused, SshError
+from lium_plan.ssh.errors import BadScript, FileNotSent, LoginRefused, SshError
 
 
 def open_driver(services: Services) -> BootstrapDriver:
@@ -138,6 +138,9 @@ class BootstrapDriver:
         except LoginRefused as failure:
             ending = "connection"
             cause = _failed(step, str(failure), "ssh-login", path, "check the fleet's ssh_key")
+        except (FileNotSent, BadScript) as failure:
+            ending = "not-started"
+            cause = _failed(step, str(failure), "bootstrap-failed", path)
         except SshError as failure:
             ending = "connection"
             cause = _failed(step, str(failure), "bootstrap-connection", path)

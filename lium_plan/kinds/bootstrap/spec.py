@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from lium_plan.kinds.pod.block import FleetBlock
     from lium_plan.kinds.pod.offers import Requirement
 
+TIMEOUT_SHARE = 0.2
+"""How much of its timeout a bootstrap usually takes, about."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ready:
@@ -195,6 +198,9 @@ class Bootstraps:
         if destroying:
             return "forget it with its pod"
         return "ask the pod what of it has finished, and run the rest or all of it again"
+
+    def takes_s(self, spec: BootstrapSpec) -> float:
+        return TIMEOUT_SHARE * spec.timeout_s if spec.commands or spec.ready is not None else 1.0
 
     def requirement(self, spec: BootstrapSpec) -> Requirement | None:
         return None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lium_plan.kinds.credential.spec import CredentialSpec
-from lium_plan.kinds.failures import begun_inputs, delete, diagnose, make, pause, settle_delete
+from lium_plan.kinds.failures import begun_inputs, delete, diagnose, look_for, make, record_made, settle_delete
 from lium_plan.kinds.protocol import (
     ActionFailed,
     Marked,
@@ -30,10 +30,6 @@ from lium_plan.kinds.services import Services
 from lium_plan.lium.errors import LiumError
 from lium_plan.lium.models import Credential
 from lium_plan.marks import keyed_hash
-
-NOT_CREATED_AFTER_S = 60.0
-"""A credential that no list shows this long after the request was not created."""
-LOOK_EVERY_S = 5.0
 
 
 def open_driver(services: Services) -> CredentialDriver:
@@ -114,23 +110,24 @@ class CredentialDriver:
         before = effect.data.get("before")
         old = set(before) if isinstance(before, list | tuple) else set()
         old |= {record.id for record in run.ledger.records().values() if record.id}
-        while True:
-            new = [credential for credential in await self._client.credentials() if credential.id not in old]
-            ours = [credential for credential in new if self._is_ours(effect, credential)]
-            if len(ours) == 1:
-                if await self._used_by_foreign_template(ours[0].id, run):
-                    return Settlement(
-                        Outcome.UNKNOWN, f"credential {ours[0].id} is used by a template that is not in this state"
-                    )
-                run.ledger.done(effect, Record(effect.address, ours[0].id, "ready", begun_inputs(effect)))
-                return Settlement(Outcome.DONE, f"adopted credential {ours[0].id}")
-            if len(ours) > 1:
-                ids = ", ".join(credential.id for credential in ours)
-                return Settlement(Outcome.UNKNOWN, f"several new credentials look like ours: {ids}; delete all but one")
-            if (self._now() - effect.at).total_seconds() >= NOT_CREATED_AFTER_S:
-                run.ledger.failed(effect, "no new credential is listed")
-                return Settlement(Outcome.NOT_DONE, "no new credential is listed")
-            await pause(run, LOOK_EVERY_S)
+
+        async def new_ones() -> list[Credential]:
+            listed = await self._client.credentials()
+            return [item for item in listed if item.id not in old and self._is_ours(effect, item)]
+
+        ours = await look_for(effect, new_ones, self._now, run)
+        if not ours:
+            run.ledger.failed(effect, "no new credential is listed")
+            return Settlement(Outcome.NOT_DONE, "no new credential is listed")
+        if len(ours) > 1:
+            ids = ", ".join(credential.id for credential in ours)
+            return Settlement(Outcome.UNKNOWN, f"several new credentials look like ours: {ids}; delete all but one")
+        if await self._used_by_foreign_template(ours[0].id, run):
+            return Settlement(
+                Outcome.UNKNOWN, f"credential {ours[0].id} is used by a template that is not in this state"
+            )
+        record_made(effect, Record(effect.address, ours[0].id, "ready", begun_inputs(effect)), run)
+        return Settlement(Outcome.DONE, f"adopted credential {ours[0].id}")
 
     def _is_ours(self, effect: OpenEffect, credential: Credential) -> bool:
         return effect.data.get("username") == keyed_hash(self._salt, credential.username) and effect.data.get(

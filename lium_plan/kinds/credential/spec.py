@@ -74,6 +74,9 @@ class Credentials:
             case _:
                 return "send the new password again"
 
+    def takes_s(self, spec: CredentialSpec) -> float:
+        return 1.0
+
     def requirement(self, spec: CredentialSpec) -> Requirement | None:
         return None
 

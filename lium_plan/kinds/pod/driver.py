@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
 
 from lium_plan.diagnostics import error
-from lium_plan.kinds.failures import begun_inputs, diagnose, pause
+from lium_plan.kinds.failures import begun_depends_on, begun_inputs, diagnose, pause
+from lium_plan.kinds.pod.extensions import settle_extension
 from lium_plan.kinds.pod.lifetimes import EXTENDED, deadline
 from lium_plan.kinds.pod.offers import Offer
 from lium_plan.kinds.pod.removal import RECLAIM, Removals
@@ -89,14 +91,29 @@ class PodDriver:
     async def settle(self, effect: OpenEffect, run: Run) -> Settlement:
         match effect.op:
             case "rent":
-                return await self._rents.settle(effect, run)
+                return await self._settle_rent(effect, run)
             case "delete":
                 return await self._removals.settle(effect, run)
             case "switch":
                 return await self._settle_switch(effect, run)
+            case "extend":
+                pods = {pod.id: pod for pod in await self._client.pods()}
+                return settle_extension(run.ledger, effect, pods)
             case _:
                 run.ledger.failed(effect, "what the server shows is compared again")
                 return Settlement(Outcome.NOT_DONE, "the change is compared again")
+
+    async def _settle_rent(self, effect: OpenEffect, run: Run) -> Settlement:
+        """What was found is judged at once: it may be dearer than was allowed, and others take minutes to settle."""
+        settlement = await self._rents.settle(effect, run)
+        record = run.ledger.record(effect.address)
+        if settlement.outcome is not Outcome.DONE or record is None:
+            return settlement
+        try:
+            why = await self._given_back(self._waits.look_at(record, run), record, run)
+        except ActionFailed as failure:  # it does not go, and stays in state as being deleted
+            why = failure.diagnostic.message
+        return settlement if why is None else Settlement(Outcome.DONE, f"{settlement.message}; given back: {why}")
 
     # --- renting -------------------------------------------------------------------------------------------------
 
@@ -122,11 +139,15 @@ class PodDriver:
 
     async def _wait_or_give_back(self, step: Step, record: Record, spec: PodSpec, run: Run) -> str | None:
         """None once the pod is ready; else why it isn't, with the pod given back."""
+        return await self._given_back(self._waits.until_ready(record, spec, run), record, run)
+
+    async def _given_back(self, look: Awaitable[object], record: Record, run: Run) -> str | None:
+        """None when the look at the pod raises no `GivenUp`; else why, with the pod given back."""
         try:
-            await self._waits.until_ready(record, spec, run)
+            await look
         except GivenUp as failure:
-            current = run.ledger.record(step.address) or record
-            run.phase(step.address, f"giving it back: {failure}")
+            current = run.ledger.record(record.address) or record
+            run.phase(record.address, f"giving it back: {failure}")
             await self._removals.delete(current, run)
             return str(failure)
         return None
@@ -220,7 +241,10 @@ class PodDriver:
         record, _ = step.owned()
         why = await self._wait_or_give_back(step, record, step.wanted().spec, run)
         if why is not None:
-            await self._rent_until_ready(replace(step, verb=Verb.CREATE, offer=None), run)
+            # For its successor holds what was allowed for it.
+            written = record.attributes.get("ceiling_per_hour_usd")
+            ceiling = step.ceiling_per_hour_usd if written is None else Decimal(str(written))
+            await self._rent_until_ready(replace(step, verb=Verb.CREATE, offer=None, ceiling_per_hour_usd=ceiling), run)
 
     # --- changing ------------------------------------------------------------------------------------------------
 
@@ -276,7 +300,12 @@ class PodDriver:
             raise ActionFailed(
                 error("missing-dependency", f"{spec.template} does not exist", address=str(step.address))
             )
-        switched = replace(record, status="pending", inputs=dict(step.inputs), depends_on=step.wanted().depends_on)
+        data: dict[str, Json] = {
+            "id": pod_id,
+            "template_id": template_id,
+            "inputs": dict(step.inputs),
+            "depends_on": [str(address) for address in step.wanted().depends_on],
+        }
 
         async def send(effect: OpenEffect) -> None:
             try:
@@ -286,13 +315,12 @@ class PodDriver:
                 if not unsure or not await self._has_template(pod_id, template_id):
                     run.ledger.failed(effect, str(failure))
                     raise ActionFailed(diagnose(failure, step.address, "switch template")) from failure
-            run.ledger.done(effect, switched)
+            run.ledger.done(effect, _switched(record, effect))
 
-        data: dict[str, Json] = {"id": pod_id, "template_id": template_id, "inputs": dict(step.inputs)}
         await run.effect(step.address, "switch", data, send)
         self._services.pins.forget_pin(pod_id)
         try:
-            await self._waits.until_ready(switched, spec, run)
+            await self._waits.until_ready(run.ledger.record(step.address) or record, spec, run)
         except GivenUp as failure:
             raise ActionFailed(
                 error("reboot-failed", f"switch template: {failure}", address=str(step.address))
@@ -306,12 +334,24 @@ class PodDriver:
             run.ledger.failed(effect, "the pod still has its old template")
             return Settlement(Outcome.NOT_DONE, "the pod still has its old template")
         self._services.pins.forget_pin(pod_id)
-        run.ledger.done(effect, replace(record, status="pending", inputs=begun_inputs(effect)))
+        run.ledger.done(effect, _switched(record, effect))
         return Settlement(Outcome.DONE, "the template was switched")
 
     async def _has_template(self, pod_id: str, template_id: str) -> bool:
         pods = {pod.id: pod for pod in await self._client.pods()}
         return pod_id in pods and pods[pod_id].template_id == template_id
+
+
+def _switched(record: Record, effect: OpenEffect) -> Record:
+    """A pod whose template was switched: from here on it uses the new one, and the old one is free to go."""
+    attributes = {**record.attributes, "template_id": effect.data["template_id"]}
+    return replace(
+        record,
+        status="pending",
+        inputs=begun_inputs(effect),
+        attributes=attributes,
+        depends_on=begun_depends_on(effect),
+    )
 
 
 def _present(pod: Pod, record: Record) -> Observation:

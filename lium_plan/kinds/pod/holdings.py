@@ -14,8 +14,7 @@ from lium_plan.kinds.holdings import Held, Stanza
 from lium_plan.kinds.pod.feed import usable_memory_gib
 from lium_plan.kinds.pod.gpus import memory_gib, normalise
 from lium_plan.kinds.pod.lifetimes import TTL_TOLERANCE
-from lium_plan.kinds.pod.removal import LEAVING
-from lium_plan.kinds.pod.spec import DEAD_STATUSES, Pods, PodSpec
+from lium_plan.kinds.pod.spec import Pods, PodSpec, status_after
 from lium_plan.kinds.pod.waiting import pod_facts
 from lium_plan.kinds.protocol import Comparison, Json, Observation, Presence, Record, Resource
 from lium_plan.lium.client import LiumClient
@@ -189,12 +188,9 @@ def _ceiling(pod: Pod, spec: PodSpec) -> str | None:
 
 
 def _status(pod: Pod) -> str:
-    if pod.status == "BROKEN":
-        return "broken"
-    if pod.status in DEAD_STATUSES:
-        return "failed"
-    if pod.status in LEAVING:
-        return "deleting"
+    dead = status_after(pod.status)
+    if dead is not None:
+        return dead
     return "ready" if pod.status == "RUNNING" and pod.ssh_connect_cmd else "pending"
 
 

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from lium_plan.kinds.pod.spec import PodSpec
 
 TTL_TOLERANCE = timedelta(minutes=5)
+EXTEND = "extend"
+"""The name of the effect; its begin holds the pod's `id` and the end that it is to get, `until`."""
+TTL_CHANGED = "ttl-changed"
+"""The drift of a pod that has another end than it should have."""
 EXTENDED = "extended_until"
 """The attribute in which `extend` keeps the end that it gave a pod."""
 

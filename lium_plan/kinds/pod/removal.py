@@ -26,6 +26,8 @@ from lium_plan.lium.errors import (
     PermissionError_,
 )
 from lium_plan.lium.models import Pod
+from lium_plan.lium.poller import Listing
+from lium_plan.together import together
 
 NEVER_LISTED_GRACE = timedelta(seconds=60)
 """A pod that no list has shown yet is given this long from its rent (contract §4.3)."""
@@ -54,7 +56,8 @@ class Removals:
         self._services.pins.forget_pin(pod_id)
         _, removed_at, total = await statement_of(self._services, pod_id)
         run.ledger.remove(leaving.key, "gone")
-        run.market.release(record.address)
+        if not record.deposed:  # at its address stands, or is being rented, its successor
+            run.market.release(record.address)
         run.proved(leaving, removed_at=removed_at, total_usd=total)
 
     async def _ask(self, record: Record, pod_id: str, run: Run, deadline: float) -> Record:
@@ -95,10 +98,15 @@ class Removals:
         loop = asyncio.get_running_loop()
         started = loop.time()
         again_at = started + run.wait_timeout_s / 4
+
+        def news(listing: Listing) -> bool:
+            pod = listing.pods.get(pod_id)
+            return pod is None or pod.status != "DELETING"
+
         while True:
             try:
                 async with asyncio.timeout_at(deadline):
-                    listing = await self._poller.next_listing(since=started)
+                    listing = await self._poller.next_listing(since=started, news=news)
             except TimeoutError:
                 raise ActionFailed(self._stuck(record, "it is still listed", run)) from None
             pod = listing.pods.get(pod_id)
@@ -147,7 +155,7 @@ class Removals:
         if not missing:
             return {}
         ended = await self._ended_by_events(missing)
-        answers = await asyncio.gather(*(self._proof(record, ended) for record in missing))
+        answers = await together(*(self._proof(record, ended) for record in missing))
         return {record.key: answer for record, answer in zip(missing, answers, strict=True)}
 
     async def _ended_by_events(self, missing: Sequence[Record]) -> dict[str, str]:

@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from lium_plan.addresses import Address, parse
+from lium_plan.addresses import Address
 from lium_plan.diagnostics import error
-from lium_plan.kinds.failures import begun_inputs, diagnose, pause
+from lium_plan.kinds.failures import begun_depends_on, begun_inputs, diagnose, pause
 from lium_plan.kinds.pod.offers import Offer, Tier
 from lium_plan.kinds.pod.spec import PodSpec
 from lium_plan.kinds.protocol import (
     ActionFailed,
+    Cancelled,
     Claim,
     Json,
     OpenEffect,
@@ -44,6 +45,8 @@ IN_FLIGHT_S = 360.0
 REPLAY_FOR = timedelta(hours=23)
 WATCH_FOR = timedelta(hours=24)
 MOST_REPEATS = 6
+MOST_FAILED_LISTS = 5
+"""In a row, each with the client's own attempts: then what became of a rent stays open."""
 FEATURE = "rent_idempotency"
 
 _CAPACITY = (Refusal.CAPACITY, Refusal.BROKEN_POD)
@@ -70,9 +73,20 @@ class Order:
     pod_name: str
     key: str
     body: str
+    urgency: float = 0.0
+    """Not sent: who goes first through a limit."""
 
     def sent(self) -> bytes:
         return self.body.encode()
+
+
+@dataclass(slots=True)
+class _Trial:
+    """How far an order got."""
+
+    under_way: bool = False
+    """It was sent, and no answer says that nothing came of it."""
+    refused: bool = False
 
 
 class Rents:
@@ -86,7 +100,7 @@ class Rents:
 
     async def place(self, step: Step, claim: Claim, run: Run) -> Record:
         """Rent the claimed offer. Raises `Refused`, or `ActionFailed` with `unknown` when the outcome stays open."""
-        order = self._order(step.wanted(), claim.offer, run)
+        order = replace(self._order(step.wanted(), claim.offer, run), urgency=step.urgency)
         data = self._journalled(step, order, claim)
 
         async def send(effect: OpenEffect) -> Settlement:
@@ -152,46 +166,62 @@ class Rents:
         }
 
     async def _send(self, effect: OpenEffect, order: Order, claim: Claim, run: Run) -> Settlement:
+        trial = _Trial()
+        try:
+            return await self._try(effect, order, claim, trial, run)
+        except (asyncio.CancelledError, Cancelled):
+            if not trial.under_way:
+                self._not_rented(effect, order, trial, "interrupted before it was sent", run)
+            raise
+
+    async def _try(self, effect: OpenEffect, order: Order, claim: Claim, trial: _Trial, run: Run) -> Settlement:
         while True:
             try:
-                answer = await self._rent(order, claim, run)
+                answer = await self._rent(order, claim, trial, run)
             except _TooOld:
                 if not await run.market.still_allowed(claim):
-                    return self._called_off(effect, run)
+                    return self._called_off(effect, order, trial, run)
                 continue
             except LiumError as failure:
                 kind = classify_refusal(failure)
-                if kind is Refusal.RATE_LIMITED:
-                    run.phase(effect.address, "waiting for the rent limit")
-                    if not await self._may_repeat_after_429(claim, run):
-                        return self._called_off(effect, run)
-                    continue
                 if kind in (Refusal.UNKNOWN, Refusal.IDEMPOTENCY_PENDING, Refusal.IDEMPOTENCY_UNKNOWN):
                     return await self._find(effect, order, claim, run)
-                run.ledger.failed(effect, f"refused: {failure}")
+                trial.under_way, trial.refused = False, True
+                if kind is Refusal.RATE_LIMITED:
+                    run.phase(effect.address, "waiting for the rent limit")
+                    await pause(run, 1.0)
+                    if not await run.market.still_allowed(claim):
+                        return self._called_off(effect, order, trial, run)
+                    continue
+                self._not_rented(effect, order, trial, f"refused: {failure}", run)
                 raise Refused(kind, failure) from failure
             if answer.pod_id is None:
                 return await self._find(effect, order, claim, run)
             run.ledger.done(effect, rented(effect, answer.pod_id, self._services.now()))
             return Settlement(Outcome.DONE, "rented")
 
-    async def _rent(self, order: Order, claim: Claim, run: Run) -> RentAnswer:
+    async def _rent(self, order: Order, claim: Claim, trial: _Trial, run: Run) -> RentAnswer:
         """Send it, with a last look once the rate limit lets it go. Raises `_TooOld`."""
 
         def last_look() -> None:
             if not run.market.allows_now(claim):
                 raise _TooOld
+            trial.under_way = True
 
-        return await self._client.rent(order.node_id, order.sent(), order.key, before_send=last_look)
+        return await self._client.rent(
+            order.node_id, order.sent(), order.key, urgency=order.urgency, before_send=last_look
+        )
 
-    def _called_off(self, effect: OpenEffect, run: Run) -> Settlement:
+    def _called_off(self, effect: OpenEffect, order: Order, trial: _Trial, run: Run) -> Settlement:
         why = "taken, dearer than its ceiling or beyond the limit by the time it could be rented"
-        run.ledger.failed(effect, why)
+        self._not_rented(effect, order, trial, why, run)
         return Settlement(Outcome.NOT_DONE, why)
 
-    async def _may_repeat_after_429(self, claim: Claim, run: Run) -> bool:
-        await pause(run, 1.0)
-        return await run.market.still_allowed(claim)
+    def _not_rented(self, effect: OpenEffect, order: Order, trial: _Trial, why: str, run: Run) -> None:
+        """Nothing is billed. Should a refusal have been wrong, what appears under the name is ours all the same."""
+        run.ledger.failed(effect, why)
+        if trial.refused:
+            run.ledger.watch(order.pod_name, effect.address, self._services.now() + WATCH_FOR)
 
     # --- what became of it -------------------------------------------------------------------------------------
 
@@ -209,16 +239,25 @@ class Rents:
         last_sent = effect.at
         missing_since: float | None = None
         refused = unclear = False
-        repeats = 0
+        repeats = failed = 0
         while True:
-            found = await self._matches(order)
+            try:
+                found = await self._matches(order)
+            except LiumError:
+                failed += 1
+                if failed == MOST_FAILED_LISTS:
+                    raise
+                await pause(run, LISTS_APART_S)
+                continue
+            failed = 0
             if len(found) > 1:
                 ids = ", ".join(pod.id for pod in found)
                 return Settlement(
                     Outcome.UNKNOWN, f"{len(found)} pods are called {order.pod_name} ({ids}); delete all but one"
                 )
             if found:
-                run.ledger.done(effect, rented(effect, found[0].id, found[0].created_at or self._services.now()))
+                at = found[0].created_at or self._services.now()
+                run.ledger.done(effect, rented(effect, found[0].id, at, price_usd=found[0].price_per_hour_usd))
                 return Settlement(Outcome.DONE, f"found pod {found[0].id}")
             by_event = await self._by_event(effect, order)
             if by_event is not None:
@@ -246,8 +285,12 @@ class Rents:
             await pause(run, min(LISTS_APART_S, 2.0 * (repeats + 1)))
 
     async def _matches(self, order: Order) -> list[Pod]:
-        pods = await self._client.pods()
-        return [pod for pod in pods if pod.name == order.pod_name and pod.executor_id in (order.node_id, None)]
+        listing = await self._poller.list_now()
+        return [
+            pod
+            for pod in listing.pods.values()
+            if pod.name == order.pod_name and pod.executor_id in (order.node_id, None)
+        ]
 
     async def _by_event(self, effect: OpenEffect, order: Order) -> str | None:
         """The id of a pod that an event names; None where events say nothing, or may not be read (403)."""
@@ -284,7 +327,7 @@ class Rents:
     async def _repeat(self, effect: OpenEffect, order: Order, claim: Claim, run: Run) -> Settlement | LiumError | None:
         """The same request once more: settled, the error it met, or None for an answer that names no pod."""
         try:
-            answer = await self._rent(order, claim, run)
+            answer = await self._rent(order, claim, _Trial(), run)
         except _TooOld:
             return None
         except LiumError as failure:
@@ -295,24 +338,25 @@ class Rents:
         return Settlement(Outcome.DONE, f"the repeated request named pod {answer.pod_id}")
 
 
-def rented(effect: OpenEffect, pod_id: str, at: datetime) -> Record:
-    """The record of a pod that was just rented, from what the begin holds."""
+def rented(effect: OpenEffect, pod_id: str, at: datetime, *, price_usd: Decimal | None = None) -> Record:
+    """The record of a pod that was just rented, from what the begin holds; `price_usd` where a listing showed one."""
     data = effect.data
     facts = data.get("offer")
-    depends_on = data.get("depends_on")
     attributes: dict[str, Json] = {
         **(facts if isinstance(facts, Mapping) else {}),
         "pod_name": data.get("pod_name"),
         "ceiling_per_hour_usd": data.get("ceiling_per_hour_usd"),
         "rented_at": at.isoformat(),
     }
+    if price_usd is not None:
+        attributes["price_per_hour_usd"] = str(price_usd)
     return Record(
         address=effect.address,
         id=pod_id,
         status="pending",
         inputs=begun_inputs(effect),
         attributes=attributes,
-        depends_on=_addresses(depends_on),
+        depends_on=begun_depends_on(effect),
         protected=bool(data.get("protected")),
     )
 
@@ -352,10 +396,6 @@ def _offer(facts: Json) -> Offer:
         location=str(facts["location"]),
         tier=Tier(str(facts["tier"])),
     )
-
-
-def _addresses(written: Json) -> tuple[Address, ...]:
-    return tuple(parse(str(item)) for item in written) if isinstance(written, list | tuple) else ()
 
 
 def _id_of(

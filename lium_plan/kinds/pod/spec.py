@@ -14,6 +14,7 @@ from lium_plan.diagnostics import Diagnostic, warning
 from lium_plan.kinds.differ import field_changes
 from lium_plan.kinds.lifecycles import ignores, lifecycle_of
 from lium_plan.kinds.pod.lifetimes import (
+    TTL_CHANGED,
     TTL_TOLERANCE,
     deadline,
     extension,
@@ -133,6 +134,10 @@ def expand(name: str, block: FleetBlock, scope: Scope) -> Iterable[Resource]:
             lifecycle=lifecycle,
             position=position,
         )
+
+
+USUALLY_READY_S = 40.0
+"""From the rent to a machine that can be worked on, about (contract §4.3)."""
 
 
 def requirement_of(block: FleetBlock) -> Requirement:
@@ -283,7 +288,7 @@ class Pods:
         if due <= comparison.now:
             return None  # told in a note: to set it would end the pod at once
         moved = FieldChange("removal_at", shown_moment(shown), shown_moment(due))
-        return Change(Verb.UPDATE, "its time to live was changed by hand", (moved,), drift="ttl-changed")
+        return Change(Verb.UPDATE, "its time to live was changed by hand", (moved,), drift=TTL_CHANGED)
 
     def _notes(
         self, resource: Resource, record: Record, observation: Observation | None, unmet: Violations
@@ -326,8 +331,13 @@ class Pods:
                 return f"look for pod {effect.data.get('pod_name')}: adopt it, or settle that it was never rented"
             case "delete":
                 return "look whether it is gone"
+            case "extend":
+                return "look whether it has the end that was asked for"
             case _:
                 return "read it again"
+
+    def takes_s(self, spec: PodSpec) -> float:
+        return USUALLY_READY_S
 
     def requirement(self, spec: PodSpec) -> Requirement | None:
         return spec.requirement
@@ -363,6 +373,15 @@ def offer_title(offer: Offer) -> str:
 
 def _volume_of(spec: PodSpec) -> str | None:
     return str(spec.volume or spec.volume_id) if spec.volume or spec.volume_id else None
+
+
+def status_after(status: str) -> str | None:
+    """What a record says of a pod of which the server says this; None: it lives."""
+    if status == "BROKEN":
+        return "broken"
+    if status in DEAD_STATUSES:
+        return "failed"
+    return "deleting" if status == "DELETING" else None
 
 
 def _if_dead(record: Record, observation: Observation | None) -> Change | None:

@@ -7,7 +7,7 @@ ceiling, and it goes back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
@@ -21,6 +21,7 @@ from lium_plan.kinds.services import Services
 from lium_plan.kinds.sessions import PodGone, open_session, why_gone
 from lium_plan.lium.errors import LiumError
 from lium_plan.lium.models import Pod
+from lium_plan.lium.poller import Listing
 from lium_plan.ssh.coordinates import parse_connect_command
 from lium_plan.ssh.errors import BadConnectCommand, LoginRefused, SshError
 from lium_plan.ssh.protocol import Session
@@ -29,6 +30,8 @@ RUNNING_TIMEOUT_S = 1200.0
 """From the rent to RUNNING; an image of several GB on a slow node takes minutes (contract §4.3)."""
 SSH_TIMEOUT_S = 240.0
 """From RUNNING to a login; 1-2 % of pods never get there."""
+LISTED_WITHIN_S = 20.0
+"""From the rent to the first listing that shows the pod; lists lag a few seconds (contract §4.3)."""
 CHECK_TIMEOUT_S = 60.0
 NOTHING: Mapping[str, Json] = {}
 PRICE_QUANTUM = Decimal("0.00001")
@@ -40,11 +43,15 @@ if command -v nvidia-smi >/dev/null 2>&1; then gpus=$(nvidia-smi -L 2>/dev/null 
 if [ -z "$gpus" ] && [ -d /proc/driver/nvidia/gpus ]; then gpus=$(ls /proc/driver/nvidia/gpus | wc -l); fi
 if [ -z "$gpus" ]; then gpus=$(ls /dev 2>/dev/null | grep -c '^nvidia[0-9][0-9]*$'); fi
 mnt=no
-if command -v mountpoint >/dev/null 2>&1; then
-    if mountpoint -q /mnt; then mnt=yes; fi
-elif grep -q ' /mnt ' /proc/self/mountinfo 2>/dev/null; then
-    mnt=yes
-fi
+mountpoint -q /mnt 2>/dev/null
+case $? in
+    0) mnt=yes ;;
+    1 | 32) ;;
+    *)  # there is none, or one that can't be run
+        while read -r _ _ _ _ place _; do
+            if [ "$place" = /mnt ]; then mnt=yes; fi
+        done </proc/self/mountinfo ;;
+esac 2>/dev/null
 echo "lium-plan-check gpus=$((gpus)) mnt=$mnt"
 """
 
@@ -81,13 +88,22 @@ class Waits:
         deadline = started + RUNNING_TIMEOUT_S
         judged = False
         shown = ""
+
+        def news(listing: Listing) -> bool:
+            pod = listing.pods.get(str(record.id))
+            return pod is None or not judged or pod.status in LEAVING or _is_up(pod) or _phase(pod) != shown
+
+        _check_price(record)  # a lost rent is found by a listing, and that is the first one
         while True:
             try:
                 async with asyncio.timeout_at(deadline):
-                    listing = await self._poller.next_listing(since=started)
+                    listing = await self._poller.next_listing(since=started, news=news)
             except TimeoutError:
                 raise GivenUp(f"not RUNNING after {RUNNING_TIMEOUT_S:.0f} s") from None
-            pod = listing.pods.get(str(record.id))
+            pod = listing.pods.get(str(record.id)) or namesake(record, listing.pods.values())
+            if pod is not None and pod.id != record.id:
+                record = replace(record, id=pod.id)
+                run.ledger.put(record)
             if pod is None:
                 gone, why = (await self._removals.proofs([record]))[record.key]
                 if gone:
@@ -98,7 +114,7 @@ class Waits:
                 judged = True
             if pod.status in LEAVING:
                 raise GivenUp(await self._why_ended(record, f"the server says {pod.status}"))
-            if pod.status == "RUNNING" and pod.ssh_connect_cmd:
+            if _is_up(pod):
                 record = replace(record, attributes={**record.attributes, **pod_facts(pod)})
                 run.ledger.put(record)
                 return record
@@ -107,20 +123,29 @@ class Waits:
                 shown = phase
                 run.phase(record.address, phase)
 
+    async def look_at(self, record: Record, run: Run) -> None:
+        """Judge it by the first listing that shows it, where there is one soon."""
+        pod: Pod | None = None
+        try:
+            async with asyncio.timeout(LISTED_WITHIN_S):
+                while pod is None:
+                    pod = (await self._poller.next_listing()).pods.get(str(record.id))
+        except (LiumError, TimeoutError):
+            return
+        self._judge(record, pod, run)
+
     def _judge(self, record: Record, pod: Pod, run: Run) -> Record:
         """The first look: is it what was ordered, at a price that was allowed?"""
-        ordered = int(str(record.attributes.get("gpu_count") or 0))
-        ceiling = Decimal(str(record.attributes.get("ceiling_per_hour_usd") or 0))
-        price = pod.price_per_hour_usd
-        if pod.gpu_count is not None and pod.gpu_count != ordered:
-            raise GivenUp(f"it has {pod.gpu_count} GPUs, {ordered} were ordered")
-        if price is not None and ceiling and price.quantize(PRICE_QUANTUM) > ceiling.quantize(PRICE_QUANTUM):
-            raise GivenUp(f"it costs ${price}/h, the ceiling is ${ceiling}/h")
-        if price is not None:
-            run.market.rented(record.address, price)
-        judged = replace(record, attributes={**record.attributes, **pod_facts(pod)})
+        ordered = record.attributes.get("gpu_count")
+        # What it costs is known and counts from here on, also while it is on its way back. What was ordered stays.
+        judged = replace(record, attributes={**record.attributes, **pod_facts(pod), "gpu_count": ordered})
         if judged != record:
             run.ledger.put(judged)
+        if pod.price_per_hour_usd is not None:
+            run.market.rented(record.address, pod.price_per_hour_usd)
+        if pod.gpu_count is not None and pod.gpu_count != int(str(ordered or 0)):
+            raise GivenUp(f"it has {pod.gpu_count} GPUs, {ordered or 0} were ordered")
+        _check_price(judged)
         return judged
 
     async def _why_ended(self, record: Record, otherwise: str) -> str:
@@ -233,6 +258,21 @@ def pod_facts(pod: Pod, known: Mapping[str, Json] = NOTHING) -> dict[str, Json]:
     return told
 
 
+def namesake(record: Record, pods: Iterable[Pod]) -> Pod | None:
+    """The one pod that bears the record's name: for want of its id, the answer to the rent named a wrong one."""
+    name = record.attributes.get("pod_name")
+    found = [pod for pod in pods if pod.name == name]
+    return found[0] if name and len(found) == 1 else None
+
+
+def _check_price(record: Record) -> None:
+    """Raises `GivenUp` when it costs more than was allowed, to 5 decimals."""
+    price = Decimal(str(record.attributes.get("price_per_hour_usd") or 0))
+    ceiling = Decimal(str(record.attributes.get("ceiling_per_hour_usd") or 0))
+    if ceiling and price.quantize(PRICE_QUANTUM) > ceiling.quantize(PRICE_QUANTUM):
+        raise GivenUp(f"it costs ${price}/h, the ceiling is ${ceiling}/h")
+
+
 def _host(pod: Pod) -> str | None:
     if not pod.ssh_connect_cmd:
         return None
@@ -244,6 +284,10 @@ def _host(pod: Pod) -> str | None:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _is_up(pod: Pod) -> bool:
+    return pod.status == "RUNNING" and bool(pod.ssh_connect_cmd)
 
 
 def _phase(pod: Pod) -> str:

@@ -12,11 +12,11 @@ from lium_plan.kinds.fields import (
     EXPRESSION,
     Block,
     Duration,
-    Environment,
     Filled,
     Name,
     OnCompletionField,
     Reading,
+    ShellEnvironment,
     TextField,
     shaped,
 )
@@ -77,7 +77,7 @@ class TaskBlock(Block):
         ),
     ] = Field("all", description="all, first, or a list of names or numbers")
     files: tuple[FileBlock, ...] = ()
-    env: Environment = Field({}, description="Environment of the commands; the place for secrets")
+    env: ShellEnvironment = Field({}, description="Environment of the commands; the place for secrets")
     commands: tuple[TextField, ...]
     working_dir: Filled | None = Field(None, description="Default: the image's")
     user: Annotated[str, *shaped(r"[a-z_][a-z0-9_-]{0,31}", "root, image or a user's name")] = "root"

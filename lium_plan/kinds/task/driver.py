@@ -15,6 +15,7 @@ from datetime import UTC
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import error
 from lium_plan.kinds.bootstrap.spec import contents
+from lium_plan.kinds.differ import field_changes
 from lium_plan.kinds.failures import begun_inputs
 from lium_plan.kinds.logs import LogFile, log_path
 from lium_plan.kinds.protocol import (
@@ -40,7 +41,7 @@ from lium_plan.kinds.sessions import (
     raise_if_gone,
     taken_away,
 )
-from lium_plan.kinds.task.spec import TaskSpec
+from lium_plan.kinds.task.spec import TaskSpec, reached
 from lium_plan.ssh.detached import (
     STOP_GRACE_S,
     DetachedCommand,
@@ -53,7 +54,7 @@ from lium_plan.ssh.detached import (
     start,
     stop,
 )
-from lium_plan.ssh.errors import ConnectionLost, LoginRefused, SshError, TimedOut
+from lium_plan.ssh.errors import BadScript, ConnectionLost, FileNotSent, LoginRefused, SshError, TimedOut
 from lium_plan.ssh.image_env import run_in_image
 from lium_plan.ssh.protocol import Session
 
@@ -95,7 +96,11 @@ class TaskDriver:
         async with self._explained(target):
             if step.verb is not Verb.ADOPT:
                 await self._start_anew(target, step, run)
-            await self._await(target, run)
+                await self._await(target, run)
+            elif spec.wait == "port" and not reached(spec, step.record):
+                await self._await_port(target, run)
+            else:
+                await self._await_end(target, run)
 
     async def settle(self, effect: OpenEffect, run: Run) -> Settlement:
         """Did the start of an earlier run take effect? Only the pod knows; a start that has not is called off."""
@@ -154,6 +159,9 @@ class TaskDriver:
         except LoginRefused as failure:
             found = error("ssh-login", f"task: {failure}", address=address, hint="check the fleet's ssh_key")
             raise ActionFailed(found) from failure
+        except (FileNotSent, BadScript) as failure:
+            why = f"task: it can't be started: {failure}"
+            raise ActionFailed(error("task-start", why, address=address)) from failure
         except SshError as failure:
             hint = "what was started goes on; the next apply attaches to it"
             raise ActionFailed(error("task-connection", f"task: {failure}", address=address, hint=hint)) from failure
@@ -177,6 +185,8 @@ class TaskDriver:
         try:
             if before is not None and here:
                 await self._stop(session, before, run)
+                if before.status == "running" and not field_changes(before.inputs, step.inputs):
+                    await self._keep_log(session, target, run)
             if files:
                 run.phase(target.address, f"sending {len(files)} file{'s' * (len(files) != 1)}")
                 await session.put(files, timeout_s=SEND_S)
@@ -250,6 +260,14 @@ class TaskDriver:
             run.phase(record.address, "stopping")
             await stop(session, task_dir, timeout_s=STOP_S)
 
+    async def _keep_log(self, session: Session, target: _Target, run: Run) -> None:
+        """What an attempt wrote whose end nobody saw; only while the secrets in it are those of now, and so known."""
+        with self._log(target, run) as log:
+            task_dir = self._task_dir(target, run)
+            await follow_log(
+                session, task_dir, offset_bytes=log.offset, once=True, on_output=log.write, timeout_s=SEND_S
+            )
+
     async def _stop_before_forgetting(self, step: Step, run: Run) -> None:
         """A task that is no longer wanted, on a pod that stays, is stopped; what runs on a dead pod is dead."""
         record = step.record
@@ -296,9 +314,11 @@ class TaskDriver:
                 while loop.time() < deadline:
                     done = await run_in_image(session, [listening(port)], env={}, timeout_s=ASK_S)
                     found = await probe(session, task_dir, timeout_s=ASK_S)
+                    listens = done.exit_status == 0
                     if found.state is not TaskState.RUNNING:
-                        await self._ended_before_port(session, target, found, port, run)
-                    if done.exit_status == 0:
+                        await self._ended(session, target, found, run, listens=listens)
+                        return
+                    if listens:
                         self._reached(target, run)
                         return
                     await asyncio.sleep(READY_EVERY_S)
@@ -317,12 +337,13 @@ class TaskDriver:
                 replace(record, attributes={**record.attributes, "reached": f"port {target.spec.wait_port}"})
             )
 
-    async def _ended_before_port(self, session: Session, target: _Target, found: Probe, port: int, run: Run) -> None:
+    async def _ended(self, session: Session, target: _Target, found: Probe, run: Run, *, listens: bool) -> None:
+        """While its port was waited for. What it left in the background may listen all the same."""
         with self._log(target, run) as log:
             await self._follow(session, target, log, run)
-        if _status(found) == "completed":
+        if _status(found) == "completed" and not listens:
             self._record_end(target, found, "failed", run)
-            why = f"task: it ended (exit status 0) before anything listened on port {port}"
+            why = f"task: it ended (exit status 0) before anything listened on port {target.spec.wait_port}"
             raise ActionFailed(error("task-port", why, address=str(target.address), hint=f"log: {log.path}"))
         self._conclude(target, found, log.last_lines(LINES_SHOWN), run)
 
@@ -377,7 +398,7 @@ class TaskDriver:
             if target.spec.destroys_fleet:
                 run.completed(target.address, 0)
             return
-        tail = f"; its last lines:\n{last_lines}" if last_lines else ""
+        tail = f"\nIts last lines:\n{last_lines}" if last_lines else ""
         why = {
             "timed-out": f"stopped after {target.spec.max_duration_s} s (max_duration){tail}",
             "failed": f"exit status {found.exit_status}{tail}",

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from lium_plan.addresses import Address
+from lium_plan.diagnostics import warning
 from lium_plan.expressions import Text
 from lium_plan.kinds.bootstrap.spec import address_for, bind, contents, counts, referenced, sensitive_in_template
 from lium_plan.kinds.differ import field_changes
@@ -29,6 +30,11 @@ from lium_plan.kinds.redaction import redact, redact_all
 if TYPE_CHECKING:
     from lium_plan.kinds.pod.offers import Requirement
     from lium_plan.kinds.task.block import TaskBlock
+
+DURATION_SHARE = 0.3
+"""How much of its `max_duration` a task usually takes, about."""
+USUAL_DURATION_S = 300.0
+"""Of a task that says nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,29 +134,25 @@ class Tasks:
         if pod is None or record.attributes.get("pod_id") != pod.id:
             return Change(Verb.RUN, f"{spec.pod} is another pod now")
         changes = field_changes(record.inputs, self.inputs(spec, comparison))
-        if changes and record.status == "running":
+        ended = _ended_since(record, observation)
+        if changes and record.status == "running" and ended is None:
             return Change(Verb.REPLACE, "it changed while running: it is stopped and started anew", changes)
         if changes:
             return Change(Verb.RUN, "it changed", changes)
         match record.status:
             case "completed":
                 return NOTHING
-            case "running" if spec.wait == "started":
-                return NOTHING
-            case "running" if spec.wait == "port" and record.attributes.get("reached") == f"port {spec.wait_port}":
-                return NOTHING
+            case "running" if spec.wait == "completed" or not reached(spec, record):
+                return Change(
+                    Verb.ADOPT,
+                    "it is running: attach to it and wait" if ended is None else "attach to see how it ended",
+                )
             case "running":
-                return Change(Verb.ADOPT, "it is running: attach to it and wait")
+                return _as_seen(record, observation, ended)
             case "failed" if record.attributes.get("ending") == "not-started":
                 return Change(Verb.RUN, "it could not be started")
-            case "failed":
-                return Change(Verb.RUN, f"it failed with exit code {record.attributes.get('exit_code')}")
-            case "timed-out":
-                return Change(Verb.RUN, "it timed out")
-            case "unknown":
-                return Change(Verb.RUN, "it ended without an exit code")
-            case _:
-                return Change(Verb.RUN, "it did not start")
+            case status:
+                return Change(Verb.RUN, _how_it_ended(status, record.attributes.get("exit_code")))
 
     def title(self, resource: Resource | None, record: Record | None) -> str:
         if resource is None:
@@ -160,6 +162,11 @@ class Tasks:
     def will(self, effect: OpenEffect, *, destroying: bool) -> str:
         return "forget it with its pod" if destroying else "ask the pod whether it started, and attach or start it"
 
+    def takes_s(self, spec: TaskSpec) -> float:
+        if spec.wait == "started":
+            return 1.0
+        return DURATION_SHARE * spec.max_duration_s if spec.max_duration_s is not None else USUAL_DURATION_S
+
     def requirement(self, spec: TaskSpec) -> Requirement | None:
         return None
 
@@ -168,3 +175,46 @@ class Tasks:
 
     def exported(self, record: Record, path: Sequence[str]) -> Json | None:
         raise KeyError(".".join(path))
+
+
+def reached(spec: TaskSpec, record: Record | None) -> bool:
+    """Whether what is waited for, short of its end, has come."""
+    if spec.wait == "started":
+        return True
+    return record is not None and record.attributes.get("reached") == f"port {spec.wait_port}"
+
+
+def _ended_since(record: Record, seen: Observation | None) -> str | None:
+    """How one that ran when it was last looked at has ended, by its pod; None while it runs or nobody knows."""
+    if record.status != "running" or seen is None or seen.status == "running":
+        return None
+    return seen.status
+
+
+def _as_seen(record: Record, seen: Observation | None, ended: str | None) -> Change:
+    """Of a task that nobody waits for any more."""
+    if ended == "completed":
+        return Change(Verb.ADOPT, "it has ended with exit code 0: written down", counted=False)
+    if ended is not None:
+        exit_code = seen.attributes.get("exit_code") if seen is not None else None
+        return Change(Verb.RUN, f"{_how_it_ended(ended, exit_code)} since the last apply", drift=ended)
+    if seen is None or seen.status is not None:
+        return NOTHING
+    unseen = warning(
+        "task-unseen",
+        f"its pod can't be asked whether it still runs: {seen.reason}",
+        address=str(record.address),
+        hint="it is taken as running; `--replace` starts it anew, `--no-refresh` does not ask",
+    )
+    return Change(None, diagnostics=(unseen,))
+
+
+def _how_it_ended(status: str, exit_code: Json) -> str:
+    match status:
+        case "failed":
+            return f"it failed with exit code {exit_code}"
+        case "timed-out":
+            return "it timed out"
+        case "unknown":
+            return "it ended without an exit code"
+    return "it did not start"

@@ -10,9 +10,18 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from lium_plan.addresses import Address, parse
+from lium_plan.addresses import Address
 from lium_plan.diagnostics import error
-from lium_plan.kinds.failures import begun_inputs, delete, make, settle_delete
+from lium_plan.kinds.failures import (
+    begun_depends_on,
+    begun_inputs,
+    delete,
+    foreign_pod,
+    look_for,
+    make,
+    record_made,
+    settle_delete,
+)
 from lium_plan.kinds.protocol import (
     ActionFailed,
     Json,
@@ -41,9 +50,11 @@ def open_driver(services: Services) -> TemplateDriver:
 class TemplateDriver:
     def __init__(self, services: Services) -> None:
         self._client = services.client
+        self._now = services.now
         self._identity = services.identity
         # Names are not unique on the server: two creators of one content must not race.
         self._creating: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._looking: asyncio.Future[tuple[Template, ...]] | None = None
 
     async def survey(self, records: Sequence[Record], *, scope_mark: str, lineage_mark: str | None) -> Survey:
         listed = {template.id: template for template in await self._client.templates()}
@@ -94,14 +105,13 @@ class TemplateDriver:
         spec: TemplateSpec = step.wanted().spec
         credential_id = self._credential_id(step, run)
         inputs, depends_on = dict(step.inputs), step.wanted().depends_on
-        replaces = step.record if step.verb is Verb.REPLACE else None
         body = self._body(spec, name, credential_id, run)
 
         async def find_or_post() -> Template:
-            for template in await self._client.templates():
+            for template in await self._look():
                 if template.name == name and template.user_id is not None:
                     return template
-            return await self._client.create_template(body)
+            return await self._client.create_template(body, urgency=step.urgency)
 
         await make(
             run,
@@ -122,9 +132,19 @@ class TemplateDriver:
                 depends_on,
                 step.wanted().lifecycle.prevent_destroy,
             ),
-            replaces=replaces if replaces is not None and replaces.id is not None else None,
+            replaces=step.record if step.verb is Verb.REPLACE else None,
             settle=lambda effect: self._settle_create(effect, run),
         )
+
+    async def _look(self) -> tuple[Template, ...]:
+        """A list that is asked for now, one for all who want it at the same moment: they then go in their order."""
+        if self._looking is None:
+            self._looking = asyncio.ensure_future(self._list())
+        return await asyncio.shield(self._looking)
+
+    async def _list(self) -> tuple[Template, ...]:
+        self._looking = None  # whoever comes from now on needs a newer one
+        return await self._client.templates()
 
     def _body(self, spec: TemplateSpec, name: str, credential_id: str | None, run: Run) -> dict[str, object]:
         body: dict[str, object] = {
@@ -146,28 +166,27 @@ class TemplateDriver:
 
     async def _settle_create(self, effect: OpenEffect, run: Run) -> Settlement:
         name = effect.data.get("name")
-        found = [
-            template
-            for template in await self._client.templates()
-            if template.name == name and template.user_id is not None
-        ]
+
+        async def named() -> list[Template]:
+            listed = await self._client.templates()
+            return [template for template in listed if template.name == name and template.user_id is not None]
+
+        found = await look_for(effect, named, self._now, run)
         if not found:
             run.ledger.failed(effect, "no template of that name is listed")
             return Settlement(Outcome.NOT_DONE, "no template of that name is listed")
         # A name stands for its content, so any of them will do; the smallest id makes every run choose the same.
         template = min(found, key=lambda item: item.id)
-        written = effect.data.get("depends_on")
-        depends_on = tuple(parse(str(item)) for item in written) if isinstance(written, list | tuple) else ()
         record = Record(
             effect.address,
             template.id,
             "ready",
             begun_inputs(effect),
             {"remote_name": template.name},
-            depends_on,
+            begun_depends_on(effect),
             bool(effect.data.get("protected")),
         )
-        run.ledger.done(effect, record)
+        record_made(effect, record, run)
         return Settlement(Outcome.DONE, f"adopted template {template.id}")
 
     async def _destroy(self, record: Record | None, run: Run) -> None:
@@ -183,7 +202,13 @@ class TemplateDriver:
         async def listed() -> bool:
             return any(template.id == template_id for template in await self._client.templates())
 
-        await delete(run, record, send_delete=lambda: self._client.delete_template(template_id), still_there=listed)
+        await delete(
+            run,
+            record,
+            send_delete=lambda: self._client.delete_template(template_id),
+            still_there=listed,
+            foreign_user=lambda: foreign_pod(self._client, run, lambda pod: pod.template_id == template_id),
+        )
 
 
 def _marked(template: Template) -> Marked:

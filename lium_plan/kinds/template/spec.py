@@ -150,6 +150,9 @@ class Templates:
             case _:
                 return "look whether it is gone"
 
+    def takes_s(self, spec: TemplateSpec) -> float:
+        return 1.0
+
     def requirement(self, spec: TemplateSpec) -> Requirement | None:
         return None
 

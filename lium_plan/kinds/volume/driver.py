@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lium_plan.addresses import Address
-from lium_plan.kinds.failures import begun_inputs, delete, diagnose, make, settle_delete
+from lium_plan.kinds.failures import begun_inputs, delete, diagnose, foreign_pod, look_for, make, settle_delete
 from lium_plan.kinds.protocol import (
     ActionFailed,
     Json,
@@ -36,6 +36,7 @@ def open_driver(services: Services) -> VolumeDriver:
 class VolumeDriver:
     def __init__(self, services: Services) -> None:
         self._client = services.client
+        self._now = services.now
         who = services.identity
         self._marks = Marks(scope_mark(who.project, who.stack), lineage_mark(who.lineage))
 
@@ -87,7 +88,12 @@ class VolumeDriver:
     async def _settle_create(self, effect: OpenEffect, run: Run) -> Settlement:
         known = {record.id for record in run.ledger.records().values()}
         name = effect.data.get("name")
-        found = [volume for volume in await self._client.volumes() if volume.name == name and volume.id not in known]
+
+        async def named() -> list[Volume]:
+            listed = await self._client.volumes()
+            return [volume for volume in listed if volume.name == name and volume.id not in known]
+
+        found = await look_for(effect, named, self._now, run)
         if not found:
             run.ledger.failed(effect, "no volume of that name is listed")
             return Settlement(Outcome.NOT_DONE, "no volume of that name is listed")
@@ -130,7 +136,13 @@ class VolumeDriver:
         async def listed() -> bool:
             return any(volume.id == volume_id for volume in await self._client.volumes())
 
-        await delete(run, record, send_delete=lambda: self._client.delete_volume(volume_id), still_there=listed)
+        await delete(
+            run,
+            record,
+            send_delete=lambda: self._client.delete_volume(volume_id),
+            still_there=listed,
+            foreign_user=lambda: foreign_pod(self._client, run, lambda pod: pod.volume_id == volume_id),
+        )
 
 
 def _record(address: Address, volume: Volume, inputs: dict[str, Json], protected: bool) -> Record:

@@ -88,6 +88,9 @@ class Volumes:
             case _:
                 return "read it again"
 
+    def takes_s(self, spec: VolumeSpec) -> float:
+        return 1.0
+
     def requirement(self, spec: VolumeSpec) -> Requirement | None:
         return None
 

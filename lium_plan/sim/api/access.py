@@ -13,6 +13,8 @@ from lium_plan.sim.rows import Pod, Scope
 from lium_plan.sim.simulator import Simulator
 from lium_plan.sim.world import World
 
+# Each asks the request alone: FastAPI pays for every step between dependencies.
+
 
 async def _simulator(request: Request) -> Simulator:
     simulator = request.scope["state"]["simulator"]
@@ -51,27 +53,32 @@ Calling = Annotated[Caller, Depends(_caller)]
 """Somebody with a valid key or session, whatever its scopes."""
 
 
-async def _reader(caller: Calling) -> Caller:
+async def _reader(request: Request) -> Caller:
+    caller = await _caller(request)
     caller.need(Scope.READ)
     return caller
 
 
-async def _renter(caller: Calling) -> Caller:
+async def _renter(request: Request) -> Caller:
+    caller = await _caller(request)
     caller.need(Scope.RENT)
     return caller
 
 
-async def _manager(caller: Calling) -> Caller:
+async def _manager(request: Request) -> Caller:
+    caller = await _caller(request)
     caller.need(Scope.MANAGE)
     return caller
 
 
-async def _pod_changer(caller: Calling) -> Caller:
+async def _pod_changer(request: Request) -> Caller:
+    caller = await _caller(request)
     caller.need(Scope.MANAGE, Scope.RENT)
     return caller
 
 
-async def _session(caller: Calling) -> Caller:
+async def _session(request: Request) -> Caller:
+    caller = await _caller(request)
     if not caller.session:
         raise Refusal(403, "session_required", "This needs a session, not an API key")
     return caller

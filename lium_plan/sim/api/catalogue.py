@@ -18,7 +18,7 @@ from lium_plan.sim.render import executor_row
 from lium_plan.sim.renting import find_node
 from lium_plan.sim.rows import Json
 from lium_plan.sim.seeding import KIB_PER_GIB
-from lium_plan.sim.stamps import zulu
+from lium_plan.sim.stamps import exact
 from lium_plan.sim.templates import visible_template
 from lium_plan.sim.world import World
 
@@ -26,6 +26,7 @@ router = APIRouter()
 
 MOST = 1e9
 """A quote for more hours or gigabytes than this is nonsense."""
+_ANY_ORIGIN = {"Access-Control-Allow-Origin": "*"}
 FEATURES = ("rent_by_spec", "run_record", "build_context", "rent_idempotency")
 
 
@@ -34,7 +35,7 @@ async def version(world: TheWorld) -> Response:
     without = {"rent_idempotency"} if world.settings.no_rent_idempotency else set()
     return JSONResponse(
         {
-            "started_at": zulu(world.started_at),
+            "started_at": exact(world.started_at),
             "uptime_seconds": (world.now - world.started_at).total_seconds(),
             "features": [name for name in FEATURES if name not in without],
         }
@@ -45,8 +46,18 @@ async def version(world: TheWorld) -> Response:
 async def public_nodes(request: Request, world: TheWorld) -> Response:
     """The public feed: no key, any origin."""
     address = request.client.host if request.client else "local"
-    throttle.take_per_minute(world, address, "feed", world.settings.feed_limit_per_minute)
-    return Response(market.feed(world), media_type="application/json", headers={"Access-Control-Allow-Origin": "*"})
+    try:
+        throttle.take_per_minute(world, address, "feed", world.settings.feed_limit_per_minute)
+    except Refusal as refusal:
+        refusal.headers.update(_ANY_ORIGIN)
+        raise
+    return Response(market.feed(world), media_type="application/json", headers=_ANY_ORIGIN)
+
+
+@router.options("/public/v1/nodes", include_in_schema=False)
+async def may_ask_for_public_nodes() -> Response:
+    """A browser's question before a request with headers of its own."""
+    return Response(headers={**_ANY_ORIGIN, "Access-Control-Allow-Methods": "GET", "Access-Control-Allow-Headers": "*"})
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
@@ -64,8 +75,8 @@ async def executors(
     gpu_count_lte: int | None = None,
     price_per_hour_gte: float | None = None,
     price_per_hour_lte: float | None = None,
-    lat: float | None = None,
-    lon: float | None = None,
+    lat: Annotated[float | None, Query(ge=-90, le=90)] = None,
+    lon: Annotated[float | None, Query(ge=-180, le=180)] = None,
     max_distance_mile: float | None = None,
     nvlink: bool | None = None,
     min_download_mbps: float | None = None,

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.responses import JSONResponse, Response
 
 from lium_plan.sim.exchange import exchange_of
-from lium_plan.sim.refusal import Refusal
+from lium_plan.sim.refusal import Refusal, invalid
 from lium_plan.sim.rows import Json
 
 
@@ -49,7 +49,8 @@ def refusal_response(refusal: Refusal, request_id: str) -> JSONResponse:
 
 
 def install(app: FastAPI) -> None:
-    """Routes may raise Refusal. Unknown routes and methods stay FastAPI's own `{"detail": …}`."""
+    """Routes may raise Refusal. Unknown routes and methods stay FastAPI's own `{"detail": …}`; the one other
+    refusal of its own, a body that is no text, is given the envelope."""
 
     async def on_refusal(request: Request, problem: Exception) -> Response:
         assert isinstance(problem, Refusal)
@@ -59,5 +60,9 @@ def install(app: FastAPI) -> None:
         assert isinstance(problem, RequestValidationError)
         return refusal_response(validation_refusal(problem.errors()), exchange_of(request).request_id)
 
+    async def on_no_text(request: Request, problem: Exception) -> Response:
+        return refusal_response(invalid("body", "JSON decode error"), exchange_of(request).request_id)
+
+    app.add_exception_handler(400, on_no_text)
     app.add_exception_handler(Refusal, on_refusal)
     app.add_exception_handler(RequestValidationError, on_invalid)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -43,14 +44,30 @@ B = TypeVar("B", bound=BaseModel)
 Act = Callable[[], dict[str, Json]]
 
 
+BODIES = (RentBody, SpecBody, ClusterBody)
+"""Validated after the balance and the key, so FastAPI doesn't see them; `_documented` and its document's schemas do."""
+
+
 def _documented(model: type[BaseModel]) -> dict[str, Json]:
-    """These bodies are validated after the balance and the key, so FastAPI doesn't see them; its document does."""
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    key: dict[str, Json] = {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string"},
+        "description": "One for each rent that is meant: a repeat gets the first one's answer, for 24 hours.",
+    }
+    schema: dict[str, Json] = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {
+        "parameters": [key],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+    }
 
 
 async def _raw(request: Request) -> Json:
-    """The body as far as it is JSON, else None."""
+    """The body as far as it is JSON and says so, else None."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not re.fullmatch(r"application/([^/]+\+)?json", kind):
+        return None
     try:
         body: Json = json.loads(await request.body())
     except (ValueError, RecursionError):
@@ -220,7 +237,16 @@ async def delete_cluster(world: TheWorld, caller: Manager, cluster_id: UUID) -> 
     return JSONResponse({"pods": clusters.remove(world, caller, str(cluster_id))})
 
 
-@router.post("/build-contexts", response_model=schemas.BuildContext, tags=["rent"])
+_BYTES: dict[str, Json] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+"""Or `application/gzip`, which generators of clients don't know; the server looks at the bytes alone."""
+
+
+@router.post(
+    "/build-contexts",
+    response_model=schemas.BuildContext,
+    tags=["rent"],
+    openapi_extra={"requestBody": {"required": True, "content": _BYTES}},
+)
 async def build_context(request: Request, caller: Calling) -> Response:
     """A gzip tarball; the answer's digest goes into a rent with a Dockerfile."""
     body = await request.body()

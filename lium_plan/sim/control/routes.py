@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -20,7 +21,7 @@ from lium_plan.sim.market import available, is_listed
 from lium_plan.sim.refusal import Refusal
 from lium_plan.sim.renting import find_node, rent
 from lium_plan.sim.rows import Charge, Json, Pod
-from lium_plan.sim.settings import Settings
+from lium_plan.sim.settings import Dollars, Seconds, Settings
 from lium_plan.sim.stamps import zulu
 from lium_plan.sim.twist import Twist
 from lium_plan.sim.world import World
@@ -187,7 +188,7 @@ async def requests(
         for row in world.requests
         if (method is None or row.method == method) and (path is None or faults.path_fits(path, row.path))
     ]
-    return JSONResponse(
+    return _any_text(
         [
             {
                 "at": zulu(row.at),
@@ -204,11 +205,21 @@ async def requests(
     )
 
 
+def _any_text(rows: list[Json]) -> Response:
+    """What clients sent may hold what no JSON may, NaN and half a surrogate pair: the first as null, that escaped."""
+    return Response(json.dumps(rows), media_type="application/json")
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
 def _decoded(body: str | None) -> Json:
     if body is None:
         return None
     try:
-        decoded: Json = json.loads(body)
+        decoded: Json = json.loads(body, parse_constant=lambda name: None, parse_float=_finite)
     except (ValueError, RecursionError):
         return body
     return decoded
@@ -253,7 +264,7 @@ async def change_config(world: TheWorld, body: dict[str, JsonValue]) -> Response
 
 
 class Advance(BaseModel):
-    seconds: float = Field(ge=0, le=315_360_000, description="At most ten years.")
+    seconds: Seconds = Field(description="At most ten years.")
 
 
 @router.post("/advance")
@@ -267,7 +278,7 @@ class AccountBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     verified: bool = True
-    balance_usd: float | None = None
+    balance_usd: Dollars | None = None
 
 
 class NewObject(BaseModel):

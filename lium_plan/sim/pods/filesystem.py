@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,7 +177,7 @@ def _library_directories() -> tuple[str, ...]:
 
 
 def _minimal_programs(shared: Path) -> None:
-    """The programs of the minimal image: BusyBox with its links where the host has it, else single copies."""
+    """The programs of the minimal image: BusyBox where the host has it, copies of what it lacks."""
     directory = shared / "minimal"
     if directory.is_dir():
         return
@@ -184,10 +185,13 @@ def _minimal_programs(shared: Path) -> None:
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
     busybox = shutil.which("busybox", path=images.SYSTEM_PATH)
+    applets = frozenset[str]()
     if busybox:
         shutil.copy(busybox, fresh / "busybox")
+        listed = subprocess.run([busybox, "--list"], stdout=subprocess.PIPE, text=True, check=True)
+        applets = frozenset(listed.stdout.split())
     for name in _MINIMAL_TOOLS:
-        if busybox:
+        if name in applets:
             (fresh / name).symlink_to("busybox")
         elif found := shutil.which(name, path=images.SYSTEM_PATH):
             shutil.copy(found, fresh / name)

@@ -51,11 +51,7 @@ class Detail(Row):
 
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    "4XX": {
-        "description": "Refused",
-        "model": Envelope | FlatRefusal | Detail,
-        "content": {"text/plain": {"schema": {"type": "string"}}},
-    },
+    "4XX": {"description": "Refused", "model": Envelope | FlatRefusal | Detail},
     "5XX": {"description": "The server's fault", "model": Envelope},
 }
 

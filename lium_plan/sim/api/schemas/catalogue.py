@@ -11,7 +11,7 @@ from lium_plan.sim.api.schemas.base import Row, Stamp
 
 
 class Version(Row):
-    started_at: str
+    started_at: Stamp
     uptime_seconds: float
     features: list[str]
 

@@ -1,0 +1,121 @@
+"""D1, D2: a saved plan is carried out once, where it was made, and as long as nothing that it rests on has changed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.statecmd.commands import here
+from tests.support.projects import Project, new_project
+
+LAB = """\
+version: 1
+project: lab
+variables: {what: {type: string, default: one}}
+volumes:
+  a: {description: "${{ var.what }}"}
+"""
+BOX = "fleets: {box: {resources: {gpu: {count: 1}}, max_price: 3.00, image: 'ubuntu:22.04', ttl: 2h}}\n"
+
+
+@pytest.fixture
+def lab(project: Project) -> Project:
+    made = here(project)
+    made.write(LAB)
+    return made
+
+
+def stale(project: Project, *arguments: str) -> str:
+    """Why it is refused, and that nothing was changed and the cure is told."""
+    before = project.ledger()
+    done = project.run("apply", *arguments, expect=4)
+    assert "the saved plan is stale: " in done.err
+    assert "lium-plan plan --out FILE" in done.err
+    assert project.ledger() == before
+    project.run("state", "lock", "--ttl", "0", expect=0)  # C2: the lock is free
+    return done.err
+
+
+def test_d1_a_plan_made_before_any_state_is_carried_out_once(lab: Project) -> None:
+    lab.run("plan", "--out", "first.plan", expect=0)
+    lab.run("plan", "--out", "second.plan", expect=0)
+    lab.run("apply", "first.plan", expect=0)
+    for plan in ("first.plan", "second.plan"):
+        assert "it was made before this state existed" in stale(lab, plan)
+    assert len(lab.ledger("volume")) == 1
+
+
+def test_d1_a_copy_somewhere_else_is_refused(lab: Project, tmp_path: Path) -> None:
+    lab.write(LAB + BOX)
+    lab.run("plan", "--out", "first.plan", expect=0)
+    assert "stack default" in stale(lab, "first.plan", "--stack", "prod")
+    lab.run("apply", "first.plan", expect=0)
+    beside = here(new_project(lab.sim, lab.account, tmp_path / "beside"))
+    beside.write(LAB + BOX)
+    shutil.copy(lab.folder / "first.plan", beside.folder / "copied.plan")
+    refused = beside.run("apply", "copied.plan", expect=6)
+    assert "--allow-foreign-lineage" in refused.err
+    assert len(lab.ledger("pod")) == 1
+    assert not list((beside.folder / "state").glob("*.json"))
+
+
+def test_every_way_to_become_stale_is_told(lab: Project) -> None:
+    lab.apply()
+    lab.write(LAB + "  b: {}\n")
+    lab.run("plan", "--out", "b.plan", expect=0)
+
+    lab.write(LAB + "  b: {description: other}\n")
+    assert "the manifest, its files or its variables have changed" in stale(lab, "b.plan")
+    lab.write(LAB + "  b: {}\n")
+    assert "variables have changed" in stale(lab, "b.plan", "--var", "what=two")
+    volume = lab.resources("volume")["volume.a"]["id"]
+    answer = httpx.put(
+        f"{lab.sim.base_url}/volumes/{volume}",
+        json={"description": "by hand"},
+        headers={"X-API-KEY": f"sk_sim_{lab.account}"},
+    )
+    assert answer.is_success
+    assert "update volume.a is needed now" in stale(lab, "b.plan")
+    lab.apply()
+    assert "the state has changed since (serial" in stale(lab, "b.plan")
+
+    other = here(Project(lab.sim, f"{lab.account}-other", lab.folder, lab.home))
+    assert "another" in other.run("apply", "b.plan", expect=1).err
+
+
+def test_d2_an_apply_without_changes_makes_no_plan_stale(lab: Project) -> None:
+    lab.apply()
+    serial = lab.state()["serial"]
+    lab.write(LAB + "  b: {}\n")
+    lab.run("plan", "--out", "b.plan", expect=0)
+    lab.write(LAB)
+    lab.apply()
+    assert lab.state()["serial"] == serial
+    lab.write(LAB + "  b: {}\n")
+    lab.run("apply", "b.plan", expect=0)
+    assert lab.state()["serial"] > serial
+
+
+def test_a_plan_that_did_not_look_is_applied_as_it_was_made(lab: Project) -> None:
+    """`--no-refresh` holds for the apply, too: what was reviewed is what runs."""
+    lab.apply()
+    volume = lab.resources("volume")["volume.a"]["id"]
+    lab.write(LAB + "  b: {}\n")
+    lab.run("plan", "--no-refresh", "--out", "b.plan", expect=0)
+    answer = httpx.put(
+        f"{lab.sim.base_url}/volumes/{volume}",
+        json={"description": "by hand"},
+        headers={"X-API-KEY": f"sk_sim_{lab.account}"},
+    )
+    assert answer.is_success
+    lab.run("apply", "b.plan", expect=0)
+    assert set(lab.resources("volume")) == {"volume.a", "volume.b"}
+
+
+def test_d8_a_file_with_another_name_is_the_same_manifest(lab: Project) -> None:
+    lab.apply()
+    (lab.folder / "lium.yaml").rename(lab.folder / "volumes.lium.yaml")
+    lab.run("plan", "--detailed-exitcode", expect=0)
