@@ -128,7 +128,7 @@ class Performance:
             return False
         if self._interrupt is not None:
             self._interrupt.arm()
-            self._session.changed = True
+            self._session.changed = bool(plan.actions or plan.open)
             self._watcher = asyncio.get_running_loop().create_task(self.progress.watch(self._interrupt))
         return True
 

@@ -26,7 +26,9 @@ class Recovery:
 async def recover(opened: Mapping[int, OpenEffect], drivers: Mapping[str, Driver], run: EngineRun) -> Recovery:
     """Settle them all, side by side. Raises what the client raises when the API can't be asked, and `Cancelled`."""
     effects = [opened[number] for number in sorted(opened)]
-    answers = await asyncio.gather(*(_settle(effect, drivers, run) for effect in effects))
+    # All of them, whatever becomes of one: nothing of a run may go on when it has ended.
+    settled = await asyncio.gather(*(_settle(effect, drivers, run) for effect in effects), return_exceptions=True)
+    answers = [_answer(item) for item in settled]
     unknown = tuple(
         error(
             "unknown-outcome",
@@ -38,6 +40,12 @@ async def recover(opened: Mapping[int, OpenEffect], drivers: Mapping[str, Driver
         if answer.outcome is Outcome.UNKNOWN
     )
     return Recovery(len(effects) - len(unknown), unknown)
+
+
+def _answer(settled: Settlement | BaseException) -> Settlement:
+    if isinstance(settled, BaseException):
+        raise settled
+    return settled
 
 
 async def _settle(effect: OpenEffect, drivers: Mapping[str, Driver], run: EngineRun) -> Settlement:

@@ -63,7 +63,11 @@ class LogFile:
         self._size = os.fstat(descriptor).st_size
         self._mid_line = self._size > 0 and not last_bytes(path, 1).endswith(b"\n")
         if place is None:
-            self._line(f"{at:%Y-%m-%dT%H:%M:%SZ} {title}")
+            try:
+                self._line(f"{at:%Y-%m-%dT%H:%M:%SZ} {title}")
+            except OSError:
+                self._file.close()
+                raise
 
     def __enter__(self) -> Self:
         return self

@@ -132,9 +132,11 @@ def _short_members(planned: Planned, results: Iterable[ActionResult]) -> dict[st
 
 
 def _with_dependents(plan: Plan, addresses: Iterable[Address]) -> set[Address]:
+    # The end of what is deposed waits for the successor at its own address, and nothing waits for it.
+    making = [action for action in plan.actions if action.deposed_id is None]
     graph = Graph(
-        [str(action.address) for action in plan.actions],
-        {str(action.address): [str(before) for before in action.depends_on] for action in plan.actions},
+        [str(action.address) for action in making],
+        {str(action.address): [str(before) for before in action.depends_on] for action in making},
     )
     roots = [str(address) for address in addresses]
     after = {*roots, *graph.all_after(roots)}

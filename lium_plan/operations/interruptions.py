@@ -49,6 +49,8 @@ class Rescuer:
         self._run = run
         self._turns: dict[Address, asyncio.Lock] = {}
         self._deadlines: dict[Address, float] = {}
+        self._ceilings: dict[Address, Decimal] = {}
+        """What was allowed for the pods that were lost; their records go before a successor is found."""
 
     async def rescue(self, action: Action, lost: Interrupted) -> bool:
         """Whether another pod stands at the lost one's address, set up as far as `action` needs it."""
@@ -56,6 +58,10 @@ class Rescuer:
         resource = None if desired is None else desired.resources.get(lost.pod)
         if resource is None or not resource.spec.interruption_retry_s:
             return False
+        record = self._ledger.record(lost.pod)
+        written = None if record is None else record.attributes.get("ceiling_per_hour_usd")
+        if written is not None:
+            self._ceilings.setdefault(lost.pod, Decimal(str(written)))
         loop = asyncio.get_running_loop()
         deadline = self._deadlines.setdefault(lost.pod, loop.time() + resource.spec.interruption_retry_s)
         async with self._turns.setdefault(lost.pod, asyncio.Lock()):
@@ -129,11 +135,9 @@ class Rescuer:
 
     def _within(self, item: Action, lost: Interrupted) -> Action:
         """Never above what was confirmed for this address, whatever the market says now."""
-        record = self._ledger.record(lost.pod)
-        written = None if record is None else record.attributes.get("ceiling_per_hour_usd")
-        if item.address != lost.pod or written is None or item.verb not in (Verb.CREATE, Verb.REPLACE):
+        ceiling = self._ceilings.get(lost.pod)
+        if item.address != lost.pod or ceiling is None or item.verb not in (Verb.CREATE, Verb.REPLACE):
             return item
-        ceiling = Decimal(str(written))
         if item.ceiling_per_hour_usd is not None:
             ceiling = min(ceiling, item.ceiling_per_hour_usd)
         offer = item.offer if item.offer is not None and item.offer.price_per_hour_usd <= ceiling else None

@@ -122,15 +122,25 @@ async def push(
         message = f"{name} is the state of stack {pushed.stack}, not of {settings.stack}"
         raise Failure(ExitCode.ERROR, (error("state-stack", message, hint=f"--stack {pushed.stack}"),))
     store = open_local_store(settings)
+    edited = _edited(data, name)
     if dry_run:
-        return _pushed(_there(settings, force=force), pushed, force=force)[1]
+        told = _pushed(_there(settings, force=force), pushed, force=force)[1]
+        return replace(told, notes=(*edited, *told.notes))
     from lium_plan.operations.editing import owner_of
 
     with await store.lock(owner_of("state push"), timeout_s=lock_timeout_s):
         state, told = _pushed(_there(settings, force=force), pushed, force=force)
         if not told.changed:
             return told
-        return replace(told, kept=store.replace(state))
+        return replace(told, kept=store.replace(state), notes=(*edited, *told.notes))
+
+
+def _edited(data: bytes, name: str) -> tuple[Diagnostic, ...]:
+    """What is written is guarded anew, so nobody would find out later."""
+    if codec.is_as_written(data):
+        return ()
+    message = f"{name} was edited, or comes from an older lium-plan: no checksum vouches for it, it is taken as it is"
+    return (warning("state-edited", message),)
 
 
 def _there(settings: Settings, *, force: bool) -> State | None:

@@ -160,7 +160,7 @@ _HEAD = re.compile(rb'\{\n"format": "[0-9.]{1,20}",\n"checksum": "([0-9a-f]{64})
 
 
 def is_as_written(data: bytes) -> bool:
-    """Whether a snapshot's bytes are those that `encode_snapshot` made. Formats before 1.1 can't tell: False."""
+    """Whether a snapshot's bytes are those that `encode_snapshot` made."""
     head = _HEAD.match(data)
     return head is not None and head[1] == _checksum(memoryview(data)[head.end() :])
 

@@ -55,7 +55,7 @@ def open_file(path: Path, flags: int) -> int:
 
 def _no_file(path: Path) -> Failure:
     what = "a directory" if path.is_dir() else "a pipe, a socket or a device"
-    hint = "look what it is and move it away; lium-plan makes its files itself"
+    hint = "look what it is and move it away; what belongs there is made anew"
     return Failure(ExitCode.ERROR, (error("state-not-a-file", f"{path} is {what}, not a file", hint=hint),))
 
 

@@ -289,7 +289,7 @@ class LocalStore:
             self._require_standing_lock()
         data = b"".join(_line(entry, session.base.lineage) for entry in entries)
         try:
-            session.journal.append(data, intents=len(begun), open_effects=len(session.open | begun))
+            session.journal.append(data, intents=len(begun), open_effects=len(session.open) + len(begun))
         except IntentRefused as fault:
             raise self._failure(
                 "journal-write", "could not be written before, so nothing new is started", fault
@@ -478,5 +478,5 @@ _CURES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "mend the permissions"),
     **dict.fromkeys((errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY), "move away what is in the way"),
-    errno.ENOENT: "look what became of the state's directory",
+    errno.ENOENT: "look what became of the state's directory (`lium-plan state recover` builds a lost one)",
 }

@@ -47,12 +47,14 @@ def resource_json(record: Record, state: State) -> ResourceRow:
 
 
 def _attribute(key: str, value: Json) -> Value:
-    """Money is kept exactly, as text; a document has it as a number."""
+    """Money is kept exactly, as text; a document has it as a number. Times are in UTC, and end in `Z` there."""
     if key.endswith("_usd") and isinstance(value, str):
         try:
             return number(Decimal(value))
         except InvalidOperation:
             return value
+    if key.endswith("_at") and isinstance(value, str):
+        return value.replace("+00:00", "Z")
     return plain(value)
 
 

@@ -53,3 +53,11 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_an_unknown_example_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "--example", "nope"]) == 64
     assert "quickstart, serve, training" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["lium.yaml", ".gitignore", ".lium-plan/manifest.schema.json"])
+def test_a_link_that_leads_nowhere_is_there_already(name: str, tmp_path: Path) -> None:
+    (tmp_path / ".lium-plan").mkdir()
+    (tmp_path / name).symlink_to(tmp_path / "elsewhere")
+    assert main(["init"]) == (0 if name == ".gitignore" else 1)
+    assert not (tmp_path / "elsewhere").exists()

@@ -160,3 +160,10 @@ def test_sim_ignores_key_and_server_of_elsewhere(tmp_path: Path) -> None:
     local = settings.simulated(base_url="http://127.0.0.1:1/api", api_key="sk_sim_local", ssh_key_path=Path("k"))
     assert (local.api_key, local.base_url, local.ssh_key_path) == ("sk_sim_local", "http://127.0.0.1:1/api", Path("k"))
     assert "--sim" in local.provenance["api_key"]
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://user:pw-canary@exa[mple.com/api", "https://[::1/api", "https://h:99999/api", "https://h:x/api"]
+)
+def test_what_is_no_url_is_refused_and_not_shown(tmp_path: Path, url: str) -> None:
+    assert refusal(tmp_path, {"LIUM_BASE_URL": url}) == "LIUM_BASE_URL is no URL"

@@ -243,3 +243,18 @@ def test_told_to_stop_by_what_just_ended_nothing_more_starts() -> None:
     assert endings["c"].interrupted
     assert work.started == ["a", "c"]
     assert work.cancelled == ["c"]
+
+
+def test_cancelled_at_the_moment_when_the_only_one_ends_it_is_told_of_too() -> None:
+    work = Work({"a": 3})
+
+    async def main() -> None:
+        walking = asyncio.ensure_future(
+            walk(Graph("a", {}), work.perform, parallelism=0, stop=asyncio.Event(), ended=work.ended)
+        )
+        asyncio.get_running_loop().call_later(3, walking.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await walking
+
+    run_virtual(main())
+    assert work.told == ["a"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -89,7 +90,7 @@ def call(name: str, app: App) -> object:
 
 def test_every_endpoint_method_is_in_the_tables() -> None:
     own = {name for name in vars(LiumClient) if not name.startswith("_")}
-    assert own - {"aclose", "server_time", "server_time_known"} == set(CALLS) == set(SENT)
+    assert own - {"aclose", "hide", "server_time", "server_time_known"} == set(CALLS) == set(SENT)
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -107,12 +108,12 @@ def test_each_method_sends_exactly_one_request_as_the_contract_has_it(name: str)
 
 
 def test_a_rents_body_leaves_byte_for_byte() -> None:
-    app = App(reply({"success": True, "pod_id": "p1"}))
+    app = App(reply({"success": True, "pod_id": POD}))
     body = b'{"pod_name":  "x","gpu_count":1 }\n'
 
     async def main() -> None:
         async with client(app) as lium:
-            assert (await lium.rent("n", body, "key-1")).pod_id == "p1"
+            assert (await lium.rent("n", body, "key-1")).pod_id == POD
 
     run_virtual(main())
     assert app.seen[0].body == body
@@ -120,11 +121,13 @@ def test_a_rents_body_leaves_byte_for_byte() -> None:
 
 
 RENT_ANSWERS = [
-    (reply({"success": True, "pod_id": "p1"}), "p1", False),
-    (reply({"success": True, "pod_id": "p1"}, Idempotent_Replayed="true"), "p1", True),
-    (reply({"id": "p1", "status": "PENDING"}, 201), "p1", False),
+    (reply({"success": True, "pod_id": POD}), POD, False),
+    (reply({"success": True, "pod_id": POD}, Idempotent_Replayed="true"), POD, True),
+    (reply({"id": POD, "status": "PENDING"}, 201), POD, False),
     (reply({"success": True}), None, False),
-    (reply({"success": False, "pod_id": "p1"}), None, False),
+    (reply({"success": False, "pod_id": POD}), None, False),
+    (reply({"success": True, "pod_id": "../../users/me"}), None, False),
+    (reply({"success": True, "pod_id": 5}), None, False),
     (reply([]), None, False),
     (Reply(204, b""), None, False),
     (Reply(200, b"<html>ok</html>"), None, False),
@@ -436,6 +439,31 @@ def test_o6_no_secret_comes_back_in_an_error() -> None:
         error = raised.value
         shown = f"{error!r} {error} {error.hint} {dict(error.data)} {error.__cause__!r} {error.__context__!r}"
         assert "CANARY" not in shown, name
+
+
+@pytest.mark.parametrize("known_by", ["create_credential", "update_credential", "credentials", "hide"])
+def test_o6_no_secret_that_the_server_knows_comes_back_from_another_call(known_by: str) -> None:
+    login = base64.b64encode(b"user:PASSWORD_CANARY").decode()
+
+    def answer(seen: Seen) -> Reply:
+        if "docker-credentials" in seen.path:
+            row = {"id": "c1", "docker_username": "user", "docker_password": "PASSWORD_CANARY"}
+            return reply([row] if seen.method == "GET" else row)
+        return reply({"detail": f"can't pull as user:PASSWORD_CANARY (PASSWORD_CANARY), Basic {login}"}, 422)
+
+    async def main() -> str:
+        async with client(App(respond=answer)) as lium:
+            if known_by == "hide":
+                lium.hide(["PASSWORD_CANARY", "user:PASSWORD_CANARY"])
+            else:
+                await CALLS[known_by](lium)
+            with pytest.raises(LiumError) as raised:
+                await lium.create_template({"name": "t", "docker_image": "x"})
+            return f"{raised.value!r} {raised.value}"
+
+    shown = run_virtual(main())
+    assert "CANARY" not in shown
+    assert login not in shown
 
 
 def test_o6_no_secret_is_in_a_repr() -> None:

@@ -23,7 +23,7 @@ from lium_plan.lium.errors import (
 )
 from lium_plan.lium.models import Deletion
 from lium_plan.lium.transport import checked_base_url, is_loopback, proxy_for
-from tests.lium.calls import CALLS, DELETES, READS
+from tests.lium.calls import CALLS, DELETES, POD, READS
 from tests.lium.server import KEY, RawServer, raw
 
 
@@ -199,9 +199,9 @@ def test_a_redirect_at_home_is_followed() -> None:
 
 
 def test_a_redirected_write_stays_what_it_was() -> None:
-    server = RawServer(redirect(308, "/api/there"), raw(200, b'{"pod_id": "p"}'))
+    server = RawServer(redirect(308, "/api/there"), raw(200, b'{"pod_id": "%s"}' % POD.encode()))
     answer = against(server, CALLS["rent"])
-    assert answer.pod_id == "p"  # type: ignore[attr-defined]
+    assert answer.pod_id == POD  # type: ignore[attr-defined]
     assert server.requests[1].startswith(b"POST /api/there ")
     assert b"idempotency-key: key" in server.requests[1].lower()
 

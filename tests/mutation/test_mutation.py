@@ -97,7 +97,7 @@ def test_what_is_noticed_and_what_is_not(tmp_path: Path) -> None:
     (tmp_path / "explained.toml").write_text(EXPLAINED)
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n{RUN}"]
-    ran = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=120, check=False)
+    ran = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=170, check=False)
     told = ran.stdout.splitlines()
     assert ran.returncode == 1, ran.stdout + ran.stderr
     survivors = {line for line in told if line.startswith(("survived: ", "not covered: "))}

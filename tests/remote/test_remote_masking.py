@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shlex
 import time
 import urllib.parse
@@ -121,6 +122,33 @@ def test_a_log_is_private_masked_and_gone_on_with_where_it_stopped(tmp_path: Pat
         again.write(b"canary-1 two\n")
         assert again.last_lines(2) == "***\n*** two"
     assert path.read_bytes() == b"--- 2026-11-29T00:00:00Z t\none\n***\n*** two\n"
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        b"[" * 100_000,
+        b"[]",
+        b'{"source": "pod dir-1", "pod_bytes": 1e999, "log_bytes": 0}',
+        b'{"source": "pod dir-1", "pod_bytes": 0, "log_bytes": -1}',
+        b"\xff",
+    ],
+    ids=["deep", "a list", "infinite", "negative", "no text"],
+)
+def test_junk_in_a_place_mark_is_no_mark(tmp_path: Path, mark: bytes) -> None:
+    path = tmp_path / "x.log"
+    with log(path, "pod dir-1") as first:
+        first.write(b"one\n")
+    (tmp_path / "x.log.at").write_bytes(mark)
+    with log(path, "pod dir-1") as again:
+        assert again.offset == 0
+
+
+@pytest.mark.parametrize("name", ["x.log", "x.log.at"])
+def test_a_pipe_in_the_place_of_a_log_is_never_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(OSError), log(tmp_path / "x.log", "pod dir-1", going_on=True) as file:
+        file.write(b"one\n")
 
 
 def test_what_was_written_after_the_place_mark_is_read_again_and_not_doubled(tmp_path: Path) -> None:

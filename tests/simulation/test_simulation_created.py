@@ -185,6 +185,24 @@ def test_a12_a_429_on_the_list_right_after_a_rent() -> None:
     told(story)
 
 
+def test_a_settlement_that_fails_leaves_no_other_behind() -> None:
+    async def story(world: World) -> None:
+        for path in ("volumes", "docker-credentials"):
+            world.fault({"do": "delay", "seconds": 25}, method="POST", path=path)
+        await world.apply(kill_after_s=5)
+        state = world.state()
+        assert state is not None
+        assert len(state.open) == 2
+        world.fault({"do": "answer", "status": 500}, method="GET", path="volumes", after=1, times=9)
+        world.fault({"do": "delay", "seconds": 20}, method="GET", path="docker-credentials", after=1)
+        failed = await world.apply()
+        assert failed.code == ExitCode.PARTIAL, failed.words
+        world.clear_faults()
+        await mended(world)
+
+    told(story, manifest=TEMPLATED)
+
+
 # --- C: locks --------------------------------------------------------------------------------------------------------
 
 

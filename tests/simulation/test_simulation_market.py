@@ -324,8 +324,23 @@ def test_a_reclaimed_spot_pod_is_rented_again_and_no_failure() -> None:
     told(story, manifest=manifest, behaviours=(Behaviour("make ready", 120.0),))
 
 
-def test_an_interruption_is_made_up_for_only_within_the_ceiling() -> None:
-    """Prices have doubled by then: it goes on trying while `retry` lasts, and rents nothing dearer."""
+def test_successors_that_can_not_be_had_leave_what_there_was() -> None:
+    """Of a fleet that is content with fewer, replaced one beside the other."""
+
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault({"do": "take_node"}, **RENT, times=None)
+        ran = await world.apply(request=PlanRequest(replace=("fleet.a[0]", "fleet.a[1]")))
+        assert ran.code in (ExitCode.OK, ExitCode.PARTIAL), ran.words
+        assert len(world.open_charges("pod")) == 2
+
+    told(story, manifest=fleet("1..2", more="    lifecycle: {create_before_destroy: true}\n"), expected=tails(2))
+
+
+@pytest.mark.parametrize("more", ["", "    lifecycle: {create_before_destroy: true}\n"])
+@pytest.mark.parametrize("events", ["interruption", "no-capacity, interruption"])
+def test_an_interruption_is_made_up_for_only_within_the_ceiling(events: str, more: str) -> None:
+    """Prices have risen by then: it goes on trying while `retry` lasts, and rents nothing dearer, however often."""
 
     async def story(world: World) -> None:
         world.configure(feed_refresh_seconds=0)
@@ -337,7 +352,8 @@ def test_an_interruption_is_made_up_for_only_within_the_ceiling() -> None:
         assert 1800 < ran.took_s < 2200
         assert len(rents(world)) == 1
 
-    manifest = fleet(1, more=f"{RETRY}{BOOTSTRAP}").replace("    max_price: 1.00\n", "")
+    retry = RETRY.replace("no-capacity, interruption", events)
+    manifest = fleet(1, more=f"{retry}{BOOTSTRAP}{more}").replace("    max_price: 1.00\n", "")
     told(story, manifest=manifest, expected=(), behaviours=(Behaviour("make ready", 120.0),))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from pathlib import Path
@@ -140,7 +141,9 @@ def test_g3_a_refused_login_is_waited_for(tmp_path: Path, key_path: Path) -> Non
     assert not answers
 
 
-def test_g3_the_wrong_key_is_given_up_after_its_patience_long_before_the_deadline(tmp_path: Path, key_path: Path) -> None:
+def test_g3_the_wrong_key_is_given_up_after_its_patience_long_before_the_deadline(
+    tmp_path: Path, key_path: Path
+) -> None:
     async def scenario() -> LoginRefused:
         async with asyncssh_server(tmp_path, key_path) as server:
             wrong = tmp_path / "wrong"
@@ -222,3 +225,15 @@ def test_cancelling_takes_effect_at_once(tmp_path: Path, key_path: Path, fault: 
             return time.monotonic() - began
 
     assert asyncio.run(scenario()) < 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\0", b"one\ntwo fields\n", b"# nothing\n", None], ids=str)
+def test_a_pin_that_can_not_be_read_is_not_taken_for_none(tmp_path: Path, content: bytes | None) -> None:
+    pin = PinStore(tmp_path).pin("p")
+    assert pin.load() == ()
+    if content is None:
+        os.mkfifo(pin.path)
+    else:
+        pin.path.write_bytes(content)
+    with pytest.raises(OSError, match=r"no host key|not a file"):
+        pin.load()

@@ -59,11 +59,12 @@ def test_a_lock_by_hand_that_is_a_directory_can_not_be_lifted_and_that_is_said(t
 def test_a_directory_in_the_place_of_an_earlier_snapshot_is_named(tmp_path: Path) -> None:
     store = local(tmp_path)
     work(store)
-    (store.path("json.1") / "x").mkdir(parents=True)
+    store.path("json.9").write_bytes(store.path("json").read_bytes())
+    (store.path("json.10") / "x").mkdir(parents=True)
     with writing(store) as ledger:
         ledger.put(record("volume.more", "more-1"))
         found = refused(ledger.compact)
-    assert str(store.path("json.1")) in found.message
+    assert str(store.path("json.10")) in found.message
     assert found.hint is not None
     assert "in the way" in found.hint
     assert "space" not in found.hint
@@ -118,16 +119,16 @@ JUNK = [b"\0\xff\n" * 9, b"[" * 100_000 + b"\n", b"null\n[]\n1e999\n", b'{"at": 
 def test_junk_in_the_audit_log_stops_nobody(tmp_path: Path, junk: bytes) -> None:
     store = local(tmp_path)
     work(store)
-    events = store.events()
+    events = store.events()[:-1]  # the last is still open
     log = store.path("events.jsonl")
     log.write_bytes(junk.rstrip(b"\n") + b"\n" + log.read_bytes() + junk)
-    assert store.events() == events
+    assert store.events()[:-1] == events
     with writing(store) as ledger:
         ledger.put(record("volume.more", "more-1"))
         ledger.remove("volume.more", "gone")
         ledger.compact()
     assert store.events()[: len(events)] == events
-    assert len(store.events()) == len(events) + 1
+    assert [event.action for event in store.events()[len(events) :]] == ["forget", "rent"]
 
 
 @pytest.mark.parametrize("junk", JUNK, ids=range(len(JUNK)))

@@ -492,5 +492,6 @@ def test_what_was_released_is_listed_beside_the_proof(box: Project) -> None:
     # Its template can't go while it runs, so that the destruction is not complete.
     done = box.destroy("--wait-timeout", "0s", expect=3)
     assert f"({pod}) was released and is still there, for $" in done.err
+    assert not [line for line in done.out.splitlines() if "LEFT" in line and pod in line]
     assert pod not in done.out
     assert pod in billed(box)

@@ -321,3 +321,59 @@ def test_repair_explains_and_mends_what_an_editor_broke(fleet: Desk, change: str
     assert {"p0", "t1", "v1"} <= known
     assert change != "unknown kind" or "r1" in known
     assert "sound" in fleet.run("state", "repair").err
+
+
+# --- checksums -----------------------------------------------------------------------------------------------
+
+
+def hand(desk: Desk, name: str) -> None:
+    """Another id for a pod, by an editor or by a bad disk."""
+    path = desk.folder / name
+    path.write_text(path.read_text().replace('"p1"', '"q1"'))
+
+
+def test_a_changed_digit_stops_everything_and_repair_takes_it_when_asked(fleet: Desk) -> None:
+    fleet.fill(record("volume.late", "v9"))
+    hand(fleet, "state/default.json")
+    before = fleet.files()
+    assert "checksum" in fleet.run("state", "list", expect=1).err
+    assert "default.json.1 is what follows" in fleet.run("state", "pull").err
+    told = fleet.run("state", "repair", "--dry-run").err
+    assert "fleet.workers[1] is q1 now and was p1 in state/default.json.1" in told
+    assert "orphans" in told
+    assert fleet.files() == before
+    fleet.run("state", "repair", expect=3)  # whether something was lost can't be known
+    assert {row.id for row in fleet.state().records.values()} >= {"p0", "q1", "v9"}
+    assert "sound" in fleet.run("state", "repair").err
+
+
+def test_repair_of_an_edit_that_changes_no_id_loses_nothing(fleet: Desk) -> None:
+    path = fleet.folder / "state" / "default.json"
+    path.write_text(path.read_text() + "\n")
+    assert "taken as it is" in fleet.run("state", "repair").err
+    fleet.run("state", "list")
+
+
+def test_an_edited_pull_can_be_pushed_and_is_written_anew(fleet: Desk) -> None:
+    pulled = json.loads(fleet.run("state", "pull").out)
+    del pulled["checksum"]
+    pulled["serial"] += 1
+    pulled["outputs"] = {"hand": "made"}
+    fleet.write(json.dumps(pulled, indent=4), "mine.json")
+    assert "edited" in fleet.run("state", "push", "mine.json").err
+    assert fleet.run("output", "hand").out == "made\n"
+    pulled["serial"] = 10**13
+    fleet.write(json.dumps(pulled), "mine.json")
+    assert "at most" in fleet.run("state", "push", "mine.json", expect=1).err
+
+
+def test_a_backup_from_before_the_checksum_can_be_put_back(fleet: Desk) -> None:
+    path = fleet.folder / "state" / "default.json"
+    document = {**json.loads(path.read_text()), "format": "1.0"}
+    del document["checksum"]
+    path.write_text(json.dumps(document))
+    fleet.run("state", "list")
+    fleet.fill(record("volume.late", "v9"))
+    assert json.loads(path.read_text())["format"] == "1.1"
+    fleet.write(json.dumps(document), "old.json")
+    assert "an older lium-plan" in fleet.run("state", "push", "--force", "old.json").err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -119,3 +120,41 @@ def test_d8_a_file_with_another_name_is_the_same_manifest(lab: Project) -> None:
     lab.apply()
     (lab.folder / "lium.yaml").rename(lab.folder / "volumes.lium.yaml")
     lab.run("plan", "--detailed-exitcode", expect=0)
+
+
+# --- where a plan is saved -----------------------------------------------------------------------------------
+
+
+def test_a_plan_is_saved_in_a_file_and_in_nothing_else(lab: Project) -> None:
+    os.mkfifo(lab.folder / "pipe")
+    (lab.folder / "folder").mkdir()
+    (lab.folder / "to-pipe").symlink_to("pipe")
+    (lab.folder / "to-nowhere").symlink_to("none/there")
+    for name in ("pipe", "folder", "to-pipe", "to-nowhere", "none/plan"):
+        before = sorted((path.name, path.lstat().st_ino) for path in lab.folder.iterdir())
+        refused = lab.run("plan", "--out", name, expect=1)
+        assert "the plan can't be saved" in refused.err, name
+        assert sorted((path.name, path.lstat().st_ino) for path in lab.folder.iterdir()) == before
+    lab.run("apply", "pipe", expect=1)  # never waited for
+
+
+def test_the_file_behind_a_link_is_replaced_and_the_link_stays(lab: Project) -> None:
+    (lab.folder / "plans").mkdir()
+    (lab.folder / "link").symlink_to("plans/one")
+    for _ in range(2):  # a new file, and one that is there
+        lab.run("plan", "--out", "link", expect=0)
+        assert (lab.folder / "link").is_symlink()
+        assert (lab.folder / "plans" / "one").stat().st_mode & 0o777 == 0o600
+    lab.run("apply", "link", expect=0)
+
+
+def test_the_state_is_not_sent_to_pods(lab: Project) -> None:
+    boot = "bootstrap: {files: [{source: ., target: work}]}"
+    lab.write(LAB)
+    lab.apply()
+    lab.write(LAB + BOX.replace("ttl: 2h", f"ttl: 2h, {boot}"))
+    for command in (("validate",), ("plan",), ("apply", "--auto-approve")):
+        refused = lab.run(*command, expect=1)
+        assert "is part of the state" in refused.err
+    lab.run("plan", "--state", "file:../elsewhere", expect=0)
+    assert len(lab.ledger()) == 1

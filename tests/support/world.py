@@ -321,8 +321,8 @@ class World:
     def _judge(self, check: Callable[..., None], what: object) -> None:
         try:
             self.outside.copy().run(check, self, what)
-        except Broken as problem:
-            text = str(problem)
+        except (Broken, Failure) as problem:
+            text = str(problem) if isinstance(problem, Broken) else f"O3: the state can't be read: {problem}"
             if text not in self.broken:
                 self.broken.append(text)
 
