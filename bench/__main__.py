@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-NOT_ONE = ("__init__", "__main__", "measure", "simday", "venvs", "watched")
+NOT_ONE = ("__init__", "__main__", "measure", "venvs", "watched")
 
 
 def main(names: list[str]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import lru_cache
 
 NAME = r"[a-z][a-z0-9-]{0,31}"
@@ -113,3 +114,25 @@ def parse_pattern(text: str) -> Pattern:
 
 def matches_any(patterns: Iterable[Pattern], address: Address) -> bool:
     return any(pattern.matches(address) for pattern in patterns)
+
+
+_LISTED = 8
+
+
+def suggestion(text: str, known: Iterable[Address]) -> str:
+    """A hint for a pattern that matches nothing: what is near, else what there is of its head; empty for nothing.
+
+    A pattern without a member is answered with names such as `fleet.trainers`, one with a member with addresses.
+    """
+    head, _, rest = text.partition(".")
+    everything = sorted(known)
+    alike = [address for address in everything if address.head == head] or everything
+    whole = "[" in text or not rest
+    names = list(dict.fromkeys(str(address) if whole else f"{address.head}.{address.name}" for address in alike))
+    # Among those of one head, sharing the head makes nothing near.
+    common = f"{head}." if all(name.startswith(f"{head}.") for name in names) else ""
+    near = get_close_matches(text.removeprefix(common), [name.removeprefix(common) for name in names], 1)
+    if near:
+        return f"did you mean {common}{near[0]}?"
+    more = f", and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"there are: {', '.join(names[:_LISTED])}{more}" if names else ""

@@ -98,9 +98,10 @@ class PodStatus:
     phase: str
     """The server's word, e.g. `RUNNING`."""
     status: str
-    """Ours: pending, ready, bootstrap-failed, failed, broken, deposed, deleting, unreachable, unknown, expired."""
+    """Of pending, ready, bootstrap-failed, failed, broken, deposed, deleting, unreachable, expired, gone, unknown."""
     age_s: float
     price_per_hour_usd: Decimal
+    """0 for what is not billed (any more)."""
     spent_usd: Decimal
     ttl_left_s: float | None
     """None: it has no time to live."""

@@ -24,6 +24,7 @@ LEAVES = (
     "settings",
     "expressions.__init__",
     "marks",
+    "money",
     "requests",
     "answers",
     "interrupts",
@@ -48,7 +49,11 @@ PURE_KINDS = ("pure:kinds.**",)
 """The rest of `kinds`: what is written, compared, needed. No I/O, so manifest, planning and views may look."""
 
 ALLOWED: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("addresses|diagnostics|settings|marks|requests|answers|interrupts|together", LEAVES, "leaves know leaves only"),
+    (
+        "addresses|diagnostics|settings|marks|money|requests|answers|interrupts|together",
+        LEAVES,
+        "leaves know leaves only",
+    ),
     ("expressions.**", (*LEAVES, "expressions.**"), "a leaf of several modules; others see its face alone"),
     ("__init__", (), "importing the package loads nothing"),
     ("__main__", ("cli.main",), "`python -m lium_plan` is the command"),

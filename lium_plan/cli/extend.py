@@ -21,7 +21,7 @@ SHORTEST_S = 60
 @click.option("--lock-timeout", type=DURATION, default=0.0, metavar="D", help="Wait for the lock (0s).")
 def command(session: Session, address: str, duration: float, lock_timeout: float, **values: Any) -> ExitCode:
     from lium_plan import operations
-    from lium_plan.views.money import amount
+    from lium_plan.money import amount
     from lium_plan.views.times import stamp
 
     if duration < SHORTEST_S:

@@ -31,7 +31,7 @@ def command(
     **values: Any,
 ) -> ExitCode:
     from lium_plan import operations
-    from lium_plan.views.money import rate
+    from lium_plan.money import rate
     from lium_plan.views.stanza_text import stanza_text
 
     settings = session.server_settings()

@@ -14,6 +14,8 @@ from lium_plan.cli.verb import verb
 from lium_plan.diagnostics import ExitCode, Failure, error
 
 DEFAULT_EXAMPLE = "quickstart"
+_NEEDED = {"serve": ("api_token",)}
+"""The variables of an example that have no value of their own."""
 SCHEMA_PLACE = Path(".lium-plan") / "manifest.schema.json"
 """Named in the first line of every example."""
 
@@ -57,7 +59,8 @@ def command(session: Session, directory: str, example: str) -> ExitCode:
         ) from None
     written = ", ".join(str(target / name) for name in sorted(contents))
     chdir = "" if directory == "." else f"--chdir {directory} "
-    session.printer.talk(f"Wrote {written}.\nNext: lium-plan {chdir}plan --sim\n")
+    given = "".join(f" --var {name}=VALUE" for name in _NEEDED.get(example, ()))
+    session.printer.talk(f"Wrote {written}.\nNext: lium-plan {chdir}plan --sim{given}\n")
     return ExitCode.OK
 
 

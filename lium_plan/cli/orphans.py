@@ -55,9 +55,8 @@ def command(
         session.printer.out(orphans_text(found, session.printer.out_paint))
         session.show(found.diagnostics)
         if found.lost and not delete:
-            session.printer.talk(
-                "Take one back: lium-plan import ADDRESS ID. Delete them: lium-plan orphans --delete\n"
-            )
+            cure = "Take one back: lium-plan import ADDRESS ID. Delete them: lium-plan orphans --delete\n"
+            session.printer.talk(session.typed(cure))
     if any(not item.gone for item in found.deleted):
         return ExitCode.PARTIAL
     code = ending(ExitCode.OK, found.diagnostics)

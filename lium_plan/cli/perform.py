@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ from lium_plan.cli.progress import JsonFile, Progress
 from lium_plan.cli.session import Session
 from lium_plan.diagnostics import ExitCode, Failure, error
 from lium_plan.requests import ApplyRequest, PlanRequest
+from lium_plan.settings import VARIABLE_PREFIX
 
 if TYPE_CHECKING:
     from lium_plan.engine.events import RunReport
@@ -64,6 +67,7 @@ class Performance:
         self._declined = False
         self._refused: ExitCode | None = None
         self._planned = False
+        self._plan_options: Mapping[str, object] = {}
 
     def run(self, settings: Settings) -> ExitCode:
         from lium_plan import operations
@@ -116,7 +120,8 @@ class Performance:
     def approve(self, plan: Plan) -> bool:
         """Show the plan and ask. Raises `Failure` (exit 1) when there is nobody to ask."""
         self._planned = True
-        if not self._as_json:
+        self._plan_options = plan.options or {}
+        if not self._as_json and (self._must_ask(plan) or not self._printer.quiet or plan.refusal is not None):
             # `--json-into` holds the run's events, the plan's document is not written there.
             print_plan(self._session, plan, {**self._values, "json_into": None})
         if plan.refusal is not None or plan.errored:
@@ -132,8 +137,12 @@ class Performance:
             self._watcher = asyncio.get_running_loop().create_task(self.progress.watch(self._interrupt))
         return True
 
+    def _must_ask(self, plan: Plan) -> bool:
+        """Nobody says yes to what was not shown, `-q` or not."""
+        return bool(plan.actions or plan.open) and not (self._values["auto_approve"] or self._values.get("plan_file"))
+
     def _asked(self, plan: Plan) -> bool:
-        if self._values["auto_approve"] or self._values.get("plan_file"):
+        if not self._must_ask(plan):
             return True
         if self._as_json or not self._printer.interactive:
             reason = "with --json nobody is asked" if self._as_json else "there is no terminal to ask on"
@@ -178,6 +187,8 @@ class Performance:
         if self._as_json:
             self.progress.close(code, report.diagnostics)
             return code
+        written = report.diagnostics  # machines get hints as the events have them
+        report = self._advised(report)
         if not self._planned:
             self._printer.talk("There is no state here: nothing to destroy.\n")
         causes = {item.cause for item in report.results}
@@ -185,15 +196,54 @@ class Performance:
             from lium_plan.views.plan_markdown import report_markdown
 
             self._printer.out("\n" + report_markdown(report))
-        elif report.results or report.proofs or code is not ExitCode.OK:
+        elif (report.results or report.proofs or code is not ExitCode.OK) and not self._untold(report):
             self._printer.out("\n" + report_text(report, self._printer.out_paint))
-        if report.outputs and not self._values["as_markdown"]:
+        if report.outputs and not self._values["as_markdown"] and not self._untold(report):
             self._printer.out("\nOutputs:\n" + outputs_text(report.outputs))
         self._session.show(item for item in report.diagnostics if item not in causes)
-        self.progress.close(code, report.diagnostics)
+        self.progress.close(code, written)
         if self._into is not None and self._into.lost is not None:
             self._session.show((self._into.lost,))
         return code
+
+    def _untold(self, report: RunReport) -> bool:
+        """With `-q` what went well is not told."""
+        return self._printer.quiet and report.exit_code == ExitCode.OK
+
+    def _advised(self, report: RunReport) -> RunReport:
+        """With hints and the next command as they are to be typed."""
+        advised = self._session.advised
+        return replace(
+            report,
+            results=tuple(
+                item if item.cause is None else replace(item, cause=advised(item.cause)) for item in report.results
+            ),
+            diagnostics=tuple(map(advised, report.diagnostics)),
+            next_command=None if report.next_command is None else self._next_command(report.next_command, report),
+        )
+
+    def _next_command(self, command: str, report: RunReport) -> str:
+        """With what was given of the options that decide what it is about; a value that may be secret is left out."""
+        verb = command.removeprefix("lium-plan ")
+        typed = self._session.typed(command)
+        if verb not in ("apply", "destroy"):
+            return typed
+        parts: list[str] = []
+        for flag, name in (
+            ("-f", "files"),
+            ("--var-file", "var_files"),
+            ("--target", "targets"),
+            ("--exclude", "excludes"),
+        ):
+            given = self._plan_options.get(name)
+            values = [str(value) for value in given] if isinstance(given, list) else []
+            if (name, values) != ("files", ["."]):
+                parts += (part for value in values for part in (flag, value))
+        variables = {} if verb == "destroy" else dict(self._values["variables"])  # a destroy reads none
+        shown = report.shown_variables
+        parts += (part for name in variables if name in shown for part in ("--var", f"{name}={shown[name]}"))
+        hidden = "".join(f"{VARIABLE_PREFIX}{name}=… " for name in variables if name not in shown)
+        return f"{hidden}{typed}" + (f" {shlex.join(parts)}" if parts else "")
 
 
 def ask(session: Session, question: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,8 @@ def command(session: Session, **values: Any) -> ExitCode:
         operations.save_plan(plan, Path(values["out"]))
     print_plan(session, plan, values)
     if values["out"] and not values["as_json"]:
-        session.printer.talk(f"Saved. To carry out exactly this plan: lium-plan apply {values['out']}\n")
+        apply = session.typed(f"lium-plan apply {shlex.quote(values['out'])}")
+        session.printer.talk(f"Saved. To carry out exactly this plan: {apply}\n")
     return plan_exit_code(plan, detailed=values["detailed_exitcode"])
 
 

@@ -41,13 +41,20 @@ class Printer:
         self.quiet = False
         self.logging = False
         """Log lines go to stderr, which therefore cannot be redrawn."""
+        self.above: Callable[[str], None] | None = None
+        """Writes above what is being redrawn on stderr, while something is."""
         self.on_closed_terminal: Callable[[], None] | None = None
         """Called once when a terminal that we write to is gone."""
         self.set_colours("auto")
 
     def set_colours(self, choice: str) -> None:
-        self.out_paint = Paint(wants_colours(choice, self._environ, terminal=sys.stdout.isatty()))
+        self._out_colours = wants_colours(choice, self._environ, terminal=sys.stdout.isatty())
         self.err_paint = Paint(wants_colours(choice, self._environ, terminal=sys.stderr.isatty()))
+
+    @property
+    def out_paint(self) -> Paint:
+        """As wide as the terminal is now."""
+        return Paint(self._out_colours, self.out_width)
 
     @property
     def out_width(self) -> int | None:
@@ -93,6 +100,13 @@ class Printer:
     def err(self, text: str) -> None:
         """What must be read: diagnostics, questions."""
         self._write("stderr", text)
+
+    def notice(self, text: str) -> None:
+        """As `talk`, whatever is on the screen."""
+        if self.above is None:
+            self.talk(text)
+        elif not self.quiet:
+            self.above(text)
 
     def talk(self, text: str) -> None:
         """What may be left out with `-q`: progress and advice."""

@@ -6,6 +6,7 @@ Never raises into the run: what cannot be shown is dropped, what cannot be writt
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import shutil
@@ -114,21 +115,24 @@ class Progress:
         """Until cancelled."""
         if self._as_json or self._printer.quiet:
             return
-        told = False
         self._last_line = asyncio.get_running_loop().time()
         if self._printer.live:
             self._open_live()
         try:
-            while True:
-                await asyncio.sleep(REDRAW_S)
-                if interrupt.first.is_set() and not told:
-                    told = True
-                    self._printer_above(
-                        "Interrupted: nothing new starts, what is under way is awaited and saved. Again: stop now.\n"
-                    )
+            while not await _within(interrupt.first, REDRAW_S):
                 self._beat()
+            self._tell_interrupted()
+            while True:
+                self._beat()
+                await asyncio.sleep(REDRAW_S)
         finally:
             self._close_live()
+
+    def _tell_interrupted(self) -> None:
+        count = len(self._board.working())
+        answers = "1 answer" if count == 1 else f"{count} answers"
+        waiting = f"waiting for {answers}" if count else "saving"
+        self._printer_above(f"Interrupted: starting nothing new, {waiting}; again to stop at once.\n")
 
     def _beat(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -163,6 +167,7 @@ class Progress:
             console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
         )
         self._live.start()
+        self._printer.above = self._printer_above
         self._redraw()
 
     def _redraw(self) -> None:
@@ -174,6 +179,7 @@ class Progress:
             self._live.update(table, refresh=True)
 
     def _close_live(self) -> None:
+        self._printer.above = None
         live, self._live = self._live, None
         if live is not None:
             live.stop()
@@ -185,3 +191,10 @@ class Progress:
         from rich.text import Text
 
         self._live.console.print(Text.from_ansi(text.rstrip("\n")), soft_wrap=True)
+
+
+async def _within(event: asyncio.Event, seconds: float) -> bool:
+    """Whether it comes to be set in that time."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()

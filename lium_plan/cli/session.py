@@ -6,8 +6,10 @@ Owns the way from an exception to an exit code. Loads the simulator and the even
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lium_plan.cli.printer import Printer
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from lium_plan.settings import Settings
 
 T = TypeVar("T")
+_COMMAND = re.compile(r"(?<!this )(?<!newer )lium-plan (?=[a-z])")
 
 
 @dataclass(slots=True)
@@ -32,6 +35,12 @@ class GlobalOptions:
     quiet: bool = False
     color: str = "auto"
 
+    def repeated(self) -> tuple[str, ...]:
+        """Those without which another command would mean another stack, state or server, as they are typed."""
+        named = (("--chdir", self.chdir), ("--stack", self.stack), ("--state", self.state))
+        given = [part for flag, value in named if value is not None for part in (flag, value)]
+        return (*given, *(("--sim",) if self.sim else ()))
+
     def take(self, values: dict[str, Any]) -> None:
         for name, value in values.items():
             if name == "verbose":
@@ -44,6 +53,8 @@ class GlobalOptions:
 class Session:
     options: GlobalOptions = field(default_factory=GlobalOptions)
     printer: Printer = field(default_factory=lambda: Printer(os.environ))
+    as_json: bool = False
+    """stdout is for machines, and nobody reads along."""
     parallelism: int | None = None
     """From `--parallelism`."""
     changed: bool = False
@@ -92,7 +103,8 @@ class Session:
 
         local = start_or_join(settings.state_dir)
         if local.started:
-            self.printer.talk(f"Started a local Lium at {local.base_url} (lium-plan sim stop ends it).\n")
+            end = self.typed("lium-plan sim stop")
+            self.printer.talk(f"Started a local Lium at {local.base_url} ({end} ends it).\n")
         key = settings.ssh_key_path
         if key is None:
             key = local.directory / "id_ed25519"
@@ -109,6 +121,8 @@ class Session:
         import asyncio
 
         from lium_plan.interrupts import Interrupt
+
+        self._show_notices()
 
         async def main() -> T:
             interrupt = Interrupt()
@@ -127,6 +141,19 @@ class Session:
 
         return asyncio.run(main())
 
+    def _show_notices(self) -> None:
+        """What the client waits for, each once; with `-v` the log says it."""
+        import logging
+
+        from lium_plan.cli.notices import NoticeHandler
+
+        logger = logging.getLogger("lium_plan.notices")
+        logger.handlers.clear()
+        if not (self.as_json or self.options.verbose):
+            logger.setLevel(logging.INFO)
+            logger.addHandler(NoticeHandler(self.printer.notice))
+        logger.propagate = self.options.verbose > 0
+
     # --- ending ------------------------------------------------------------------------------------------------
 
     def end(self, exit_code: int) -> int:
@@ -138,10 +165,20 @@ class Session:
             return exit_code
         return int(ExitCode.PARTIAL if self.changed else ExitCode.ERROR)
 
+    def typed(self, text: str) -> str:
+        """The text with the global options that were given in each command that it names, to be typed as it is."""
+        given = self.options.repeated()
+        return _COMMAND.sub(lambda _: f"lium-plan {shlex.join(given)} ", text) if given else text
+
+    def advised(self, found: Diagnostic) -> Diagnostic:
+        """The finding with its hint as it is to be typed."""
+        return found if found.hint is None else replace(found, hint=self.typed(found.hint))
+
     def show(self, diagnostics: Iterable[Diagnostic]) -> None:
         """Findings as text on stderr, each once a run."""
         from lium_plan.views.diagnostics_text import diagnostics_text
 
+        diagnostics = map(self.advised, diagnostics)
         fresh = [item for item in dict.fromkeys(diagnostics) if item not in self._shown]
         self._shown.update(fresh)
         if self.options.quiet:

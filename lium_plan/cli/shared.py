@@ -29,7 +29,7 @@ _USD = re.compile(r"\$?([0-9]{1,10}(?:\.[0-9]{1,12})?)")
 
 
 class Duration(_Seconds):
-    """`30s`, `10m`, `1h30m`, `2d`, or a number of seconds -> seconds."""
+    """`30s`, `10m`, `1h30m`, `2d`, or `0` -> seconds. A bare number could mean minutes as well."""
 
     name = "duration"
 
@@ -37,8 +37,10 @@ class Duration(_Seconds):
         if isinstance(value, int | float):
             return float(value)
         text = str(value).strip().lower()
-        if not re.fullmatch(r"[0-9]{1,9}|(?:[0-9]{1,9}[smhd])+", text):
-            self.fail(f"'{value}' is no duration: write 30s, 10m, 1h30m or 2d", param, ctx)
+        if not re.fullmatch(r"0|(?:[0-9]{1,9}[smhd])+", text):
+            bare = text.isascii() and text.isdigit()
+            wanted = f"{text}s or {text}m" if bare else "30s, 10m, 1h30m or 2d"
+            self.fail(f"'{value}' is no duration: write {wanted}", param, ctx)
         seconds = sum(int(number) * _UNITS[unit or "s"] for number, unit in re.findall(r"([0-9]+)([smhd]?)", text))
         if seconds > LONGEST_S:
             self.fail(f"'{value}' is too long: {LONGEST_S // 86400}d at most", param, ctx)
@@ -137,6 +139,7 @@ def sources(values: Mapping[str, Any]) -> Sources:
 
 def plan_request(values: Mapping[str, Any], *, destroying: bool = False) -> PlanRequest:
     """The request that these options mean. Raises `Failure` (64) for options that contradict each other."""
+    check_report(values)
     if values["refresh_only"] and values["no_refresh"]:
         raise usage("--refresh-only and --no-refresh exclude each other")
     if values["refresh_only"] and (values["replace"] or destroying):
@@ -166,6 +169,12 @@ def _checked_allowances(allowances: tuple[str, ...]) -> tuple[str, ...]:
         except AddressError as fault:
             raise usage(f"--allow-destroy: {fault}") from None
     return allowances
+
+
+def check_report(values: Mapping[str, Any]) -> None:
+    """Raises `Failure` (64) for two forms on one stdout."""
+    if values["as_json"] and values["as_markdown"]:
+        raise usage("--json and --markdown exclude each other; --json-into FILE writes the JSON beside the text")
 
 
 def usage(message: str) -> Failure:

@@ -9,6 +9,7 @@ import click
 
 from lium_plan.cli.plan import print_plan
 from lium_plan.cli.session import Session
+from lium_plan.cli.shared import check_report
 from lium_plan.cli.verb import json_option, verb
 from lium_plan.diagnostics import ExitCode
 
@@ -26,6 +27,7 @@ def _failed(session: Session) -> dict[str, Any]:
 def command(session: Session, plan_file: str | None, as_markdown: bool, as_json: bool) -> ExitCode:
     from lium_plan import operations
 
+    check_report({"as_json": as_json, "as_markdown": as_markdown})
     if plan_file:
         plan = operations.load_plan(Path(plan_file))
         print_plan(session, plan, {"as_json": as_json, "as_markdown": as_markdown})

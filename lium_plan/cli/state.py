@@ -79,7 +79,7 @@ def lock_command(session: Session, reason: str, ttl: float | None) -> ExitCode:
     settings = session.settings()
     hold = session.run(lambda interrupt: operations.lock_state(settings, reason=reason, ttl_s=ttl))
     end = "`lium-plan state unlock`" if hold.until is None else stamp(hold.until.replace(microsecond=0))
-    session.printer.talk(f"Stack {settings.stack} is locked until {end}: {hold.reason}\n")
+    session.printer.talk(f"Stack {settings.stack} is locked until {session.typed(end)}: {hold.reason}\n")
     return ExitCode.OK
 
 

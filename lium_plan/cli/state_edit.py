@@ -134,4 +134,4 @@ def _kept(names: tuple[str, ...]) -> str:
 
 
 def _say_done(session: Session, dry_run: bool, words: str) -> None:
-    session.printer.talk("Dry run: nothing was written.\n" if dry_run else f"Done. {words}\n")
+    session.printer.talk("Dry run: nothing was written.\n" if dry_run else f"Done. {session.typed(words)}\n")

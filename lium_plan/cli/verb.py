@@ -33,7 +33,10 @@ def global_options() -> list[click.Parameter]:
         GlobalOption(["-v", "--verbose", f"{_GLOBAL}verbose"], count=True, help="Say more; twice: even more."),
         GlobalOption(["-q", "--quiet", f"{_GLOBAL}quiet"], is_flag=True, help="Say only what went wrong."),
         GlobalOption(
-            ["--color", f"{_GLOBAL}color"], type=click.Choice(COLOUR_CHOICES), default=None, help="auto, always, never."
+            ["--color", f"{_GLOBAL}color"],
+            type=click.Choice(COLOUR_CHOICES),
+            default=None,
+            help="Colours; auto, the default: on a terminal only.",
         ),
     ]
 
@@ -79,7 +82,7 @@ class Verb(TellsHelp):
 
     def invoke(self, ctx: click.Context) -> Any:
         session = take_global_options(ctx)
-        as_json = bool(ctx.params.get("as_json"))
+        as_json = session.as_json = bool(ctx.params.get("as_json"))
         try:
             session.start()
             session.parallelism = ctx.params.get("parallelism")

@@ -20,6 +20,7 @@ from lium_plan.engine.walk import Ending, remaining_s, walk
 from lium_plan.kinds.desired import Desired
 from lium_plan.kinds.protocol import ActionFailed, Cancelled, Comparison, Driver, Interrupted, Record, Step, Verb
 from lium_plan.kinds.registry import kind
+from lium_plan.money import rate
 from lium_plan.planning.observed import Found
 from lium_plan.planning.order import Graph
 from lium_plan.planning.plan import Action, Plan
@@ -185,14 +186,15 @@ class Applier:
         started = self._started.get(identity)
         seconds = 0.0 if started is None else asyncio.get_running_loop().time() - started
         kind_of_end, cause, because = self._judge(action, ending)
-        self.results.append(ActionResult(action.address, action.verb, kind_of_end, seconds, cause, because))
         record: Record | None = self._run.ledger.record_by_key(identity)
+        note = _note(action, kind_of_end, record)
+        self.results.append(ActionResult(action.address, action.verb, kind_of_end, seconds, cause, because, note))
         self._emitter.emit(
             _EVENTS[kind_of_end],
             address=action.address,
             verb=action.verb,
             price_per_hour_usd=price_of(record),
-            message=_message(kind_of_end, cause, because),
+            message=_message(kind_of_end, cause, because, note),
             diagnostic=cause,
             details={"elapsed_s": round(seconds, 3), "id": record.id if record is not None else None},
         )
@@ -223,12 +225,28 @@ def _unexpected(action: Action, failure: BaseException | None) -> Diagnostic:
     return error("action-failed", f"{action.verb}: {type(failure).__name__}: {failure}", address=str(action.address))
 
 
-def _message(end: ResultKind, cause: Diagnostic | None, because: Address | None) -> str | None:
+def _note(action: Action, end: ResultKind, record: Record | None) -> str:
+    """Why what was there had to go; of what was interrupted, what goes on or is billed all the same."""
+    if end is ResultKind.DONE:
+        return action.reason if action.verb in (Verb.REPLACE, Verb.REBOOT) else ""
+    if end is not ResultKind.INTERRUPTED or record is None:
+        return ""
+    price = price_of(record)
+    if record.status == "pending" and record.id is not None and price is not None:
+        return f"rented, not set up yet, {rate(price)}"
+    if record.status == "running" and record.address.head == "task":
+        return f"goes on on its pod: lium-plan logs -f '{record.address}'"
+    return ""
+
+
+def _message(end: ResultKind, cause: Diagnostic | None, because: Address | None, note: str) -> str | None:
     if cause is not None:
         return cause.message
     if because is not None:
         return f"because {because} failed"
-    return "interrupted" if end is ResultKind.INTERRUPTED else None
+    if end is ResultKind.INTERRUPTED:
+        return f"interrupted: {note}" if note else "interrupted"
+    return None
 
 
 _EVENTS = {

@@ -64,6 +64,8 @@ class ActionResult:
     """For failed and unknown."""
     because: Address | None = None
     """For skipped: the failed action that it depended on."""
+    note: str = ""
+    """For done: why it was necessary. For interrupted: what goes on, or is billed, all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +96,18 @@ class RunReport:
     strays: int = 0
     """What the account still has of this stack though its state does not know it."""
     strays_per_hour_usd: Decimal = Decimal(0)
+    released: int = 0
+    """Pods that its state gave up and that run on."""
+    released_per_hour_usd: Decimal = Decimal(0)
+    released_seen: bool = True
+    """False: nobody has looked, and they are told as they were when they were given up."""
+    stack: str = "default"
     proofs: tuple[Proof, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     exit_code: int = 0
     next_command: str | None = None
+    """`lium-plan VERB`, without the options that were given: only the command line knows those."""
+    shown_variables: Mapping[str, str] = field(default_factory=dict)
+    """Variables from `--var` with their values, without those that are sensitive or not known to be none."""
     outputs: Mapping[str, Json] = field(default_factory=dict)
     """`{NAME: {value, sensitive, unknown}}`, as in every document."""

@@ -17,7 +17,8 @@ from lium_plan.addresses import Address
 from lium_plan.diagnostics import error
 from lium_plan.kinds.pod.offers import Feed, Offer, Requirement
 from lium_plan.kinds.protocol import ActionFailed, Claim
-from lium_plan.planning.exclusions import summary
+from lium_plan.money import most, rate
+from lium_plan.planning.exclusions import TAKEN, Exclusion, summary
 from lium_plan.planning.placement import Need, ceiling_of, place, rises_too_far
 
 FRESH_S = 60.0
@@ -74,6 +75,15 @@ class _Index:
     def find(self, offer: Offer) -> Offer | None:
         """The same node and count as this reading has it."""
         return self._offers.get((offer.node_id, offer.gpu_count))
+
+
+def _by_its_ceiling(item: Exclusion, requirement: Requirement) -> Exclusion:
+    """A limit that nobody wrote, but that was confirmed with the plan, under a name of its own."""
+    if item.constraint != "max_price" or requirement.max_price_usd is None:
+        return item
+    return replace(
+        item, constraint="its ceiling", wanted=most(requirement.max_price_usd), cure=f"max_price {item.cure}"
+    )
 
 
 class Desk:
@@ -174,9 +184,7 @@ class Desk:
         if offer is None:
             offer = self._place_anew(address, await self._fresh(LOOK_AGAIN_S))
         if offer is None:
-            raise ActionFailed(
-                error("no-capacity", f"nothing to rent: {self._why_nothing(address)}", address=str(address))
-            )
+            raise ActionFailed(error("no-capacity", self._why_nothing(address), address=str(address)))
         return offer
 
     def _place_anew(self, address: Address, feed: Feed) -> Offer | None:
@@ -219,17 +227,30 @@ class Desk:
 
     def _why_nothing(self, address: Address) -> str:
         if self._feed is None:
-            return "the market could not be read"
+            return "nothing to rent: the market could not be read"
         need = self._needs[address]
         requirement = replace(need.requirement, max_price_usd=self._most(address, need.requirement))
         refused = self._refused.get(address, frozenset())
         left = self._left(self._feed)
         others = replace(left, offers=tuple(offer for offer in left.offers if offer.node_id not in refused))
         found = place([replace(need, requirement=requirement)], others)[address]
-        if not refused:
-            return summary(found.exclusions)
-        count = f"{len(refused)} nodes" if len(refused) > 1 else "1 node"
-        return f"{count} refused, or came back dearer and was given back; of the others {summary(found.exclusions)}"
+        why = (*self._held_by_others(address, requirement), *found.exclusions)
+        if need.requirement.max_price_usd is None:
+            why = tuple(_by_its_ceiling(item, requirement) for item in why)
+        if not why and refused:
+            return "no other node is on offer"
+        return f"nothing {'else ' if refused else ''}to rent: {summary(why)}"
+
+    def _held_by_others(self, address: Address, requirement: Requirement) -> tuple[Exclusion, ...]:
+        """What would have fitted, and what other members have claimed in this run."""
+        refused = self._refused.get(address, frozenset())
+        holders = {
+            other: claimed.claim.offer
+            for other, claimed in sorted(self._claims.items())
+            if claimed.claim.offer.node_id not in refused and requirement.fits(claimed.claim.offer)
+        }
+        nodes = {offer.node_id for offer in holders.values()}
+        return (Exclusion(TAKEN, "", len(nodes), len(nodes), takers=tuple(holders)),) if nodes else ()
 
     def _left(self, feed: Feed) -> Feed:
         """The feed less what this run has claimed and the reading may not show."""
@@ -259,8 +280,8 @@ class Desk:
             raise ActionFailed(
                 error(
                     "max-hourly-cost",
-                    f"this rent may cost up to ${claim.ceiling_per_hour_usd}/h; ${committed}/h of the limit of "
-                    f"${limit}/h is taken",
+                    f"this rent may cost up to {rate(claim.ceiling_per_hour_usd)}; {rate(committed)} of the limit of "
+                    f"{rate(limit)} is taken",
                     address=str(claim.address),
                     hint="raise policy.max_hourly_cost, or lower the fleet's max_price",
                 )
@@ -291,7 +312,7 @@ class Desk:
                 yield max(reserved, standing.pop(address, reserved))
         yield from standing.values()
         for address, ceiling in self._open_rents().items():
-            if address not in (but, *self._claims):
+            if address != but and address not in self._claims:
                 yield ceiling
 
     async def still_allowed(self, claim: Claim) -> bool:

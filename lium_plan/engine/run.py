@@ -34,6 +34,7 @@ from lium_plan.kinds.protocol import (
     Verb,
 )
 from lium_plan.kinds.registry import kind
+from lium_plan.money import rate
 from lium_plan.planning.moving import targets
 from lium_plan.state.entries import Completion
 from lium_plan.state.journal import JournaledLedger
@@ -101,7 +102,8 @@ class EngineRun:
             EventType.SUBSTITUTION,
             address=address,
             price_per_hour_usd=taken.price_per_hour_usd,
-            message=f"node {planned.node_id} is not to be had; taking {taken.node_id} at ${taken.price_per_hour_usd}/h",
+            message=f"node {planned.node_id} is not to be had; taking {taken.node_id} at "
+            f"{rate(taken.price_per_hour_usd)}",
             details={"from_node_id": planned.node_id, "to_node_id": taken.node_id},
         )
 

@@ -100,7 +100,7 @@ async def make(
             record = made(await post())
         except LiumError as failure:
             if classify_refusal(failure) is not Refusal.UNKNOWN:
-                run.ledger.failed(effect, str(failure))
+                run.ledger.failed(effect, failure.reason)
                 raise ActionFailed(diagnose(failure, address, "create")) from failure
             return await settle(effect)
         record_made(effect, record, run)
@@ -162,12 +162,12 @@ async def delete(
         except NotFoundError:
             pass
         except (AuthError, PermissionError_) as failure:
-            run.ledger.failed(effect, str(failure))
+            run.ledger.failed(effect, failure.reason)
             raise ActionFailed(diagnose(failure, record.address, "delete")) from failure
         except LiumError as failure:
             last = failure
             if await still_there():
-                run.ledger.failed(effect, str(failure))
+                run.ledger.failed(effect, failure.reason)
                 return False
         run.ledger.done(effect, removed=(record.key,))
         return True

@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import error
 from lium_plan.kinds.protocol import INTERRUPTION, ActionFailed, Interrupted, Json, Record
-from lium_plan.kinds.services import Services
+from lium_plan.kinds.services import Services, SshKeys
 from lium_plan.lium.errors import LiumError, NotFoundError
 from lium_plan.lium.models import AccountEvent, Pod
 from lium_plan.lium.poller import Listing
@@ -54,7 +55,7 @@ class PodGone(Exception):
 async def open_session(
     services: Services, pod: Record, *, ssh_key: str | None, deadline_s: float, say: Callable[[str], None]
 ) -> Session:
-    """Log in with the pod's pinned host key, and `ssh_key` or the key that it was checked with when it was rented.
+    """Log in with the pod's pinned host key and the key of `key_of`.
 
     Raises `SshError`, `PodGone`; `OSError` for a missing key file.
     """
@@ -64,8 +65,7 @@ async def open_session(
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + deadline_s
     pin = services.pins.pin(str(pod.id))
-    known_key = pod.attributes.get("ssh_key")
-    key_path = services.keys.private_key(ssh_key or (known_key if isinstance(known_key, str) else None))
+    key_path = key_of(services.keys, pod, ssh_key)
     where = parse_connect_command(written)
     repinned = False
     while True:
@@ -98,6 +98,18 @@ async def open_session(
         if moved is None:
             return opening.result()
         where = moved
+
+
+def key_of(keys: SshKeys, pod: Record, written: str | None) -> Path:
+    """The private key that a pod accepts: the one it was checked with, whatever the manifest says meanwhile.
+
+    `written`: the manifest's, which counts until the pod was checked, and when the recorded file is there no more (a
+    key that was moved). Raises `FileNotFoundError` when there is no key at all.
+    """
+    known = pod.attributes.get("ssh_key")
+    if isinstance(known, str) and Path(known).is_file():
+        return Path(known)
+    return keys.private_key(written or (known if isinstance(known, str) else None))
 
 
 async def _watched(

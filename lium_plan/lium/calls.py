@@ -18,6 +18,7 @@ from typing import Any
 
 from lium_plan.lium.envelope import read_date, read_envelope
 from lium_plan.lium.errors import (
+    AuthError,
     LiumError,
     MalformedAnswerError,
     RateLimitedError,
@@ -34,6 +35,8 @@ ATTEMPTS = 3
 SHORTEST_SECRET = 4
 """Shorter ones are struck out of the answers to their own call only: they would star every other word of the rest."""
 _LOG = logging.getLogger(__name__)
+NOTICES = logging.getLogger("lium_plan.notices")
+"""What people wait for, for whoever wants to show it."""
 
 
 class Repeat(Enum):
@@ -110,7 +113,9 @@ class Caller:
         clock: ServerClock,
         random: Callable[[], float],
         secrets: tuple[str, ...],
+        key_hint: str | None,
     ) -> None:
+        self._key_hint = key_hint
         self.limits = limits
         self.clock = clock
         self.transport = transport
@@ -135,6 +140,8 @@ class Caller:
             if pause_s is None:
                 raise outcome
             _LOG.debug("%s: attempt %d failed, repeating: %s", call.outgoing.operation, attempt, outcome)
+            if not isinstance(outcome, RateLimitedError):
+                NOTICES.info("%s, trying again", _in_short(outcome))
             await asyncio.sleep(pause_s)
 
     async def json(self, call: Call) -> object:
@@ -194,6 +201,8 @@ class Caller:
             self.limits.refused(turn, error.retry_after_s)
         elif not isinstance(error, ServerError):
             self.limits.accepted(turn)
+        if isinstance(error, AuthError) and self._key_hint is not None:
+            error.hint = self._key_hint
         return error
 
     def _pause_s(self, call: Call, error: LiumError, attempt: int, started_at: float) -> float | None:
@@ -207,6 +216,10 @@ class Caller:
         if attempt >= call.attempts or not isinstance(error, (RateLimitedError, ServerError, TransportError)):
             return None
         return 0.0 if limited else max(2.0 ** (attempt - 1) + self._random() * 0.5, error.retry_after_s or 0.0)
+
+
+def _in_short(error: LiumError) -> str:
+    return f"the server answers {error.status}" if error.status else error.message
 
 
 _SPACE = re.compile(r"[ \t\n\r]*")

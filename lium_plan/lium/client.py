@@ -62,8 +62,8 @@ class LiumClient:
     """One account at one address. An async context manager; belongs to the event loop it is used in.
 
     `api_key` None sends none: the public routes still answer. `transport` stands in for the network. `wall` is the
-    local clock, used until the first answer tells the server's. Raises LiumConfigError for an address or key that
-    can't be used.
+    local clock, used until the first answer tells the server's. `key_hint` is the advice for a key that the server
+    refuses: it can't know where that came from. Raises LiumConfigError for an address or key that can't be used.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class LiumClient:
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         timeout_s: float = 30.0,
         environ: Mapping[str, str] | None = None,
+        key_hint: str | None = None,
     ) -> None:
         headers = {
             "Accept": "application/json",
@@ -100,6 +101,7 @@ class LiumClient:
             clock=ServerClock(wall),
             random=random,
             secrets=(api_key,) if api_key else (),
+            key_hint=key_hint,
         )
         self._pods_seen = {True: RowMemory(Pod.from_row), False: RowMemory(partial(Pod.from_row, hosts=False))}
 

@@ -83,6 +83,18 @@ class LiumError(Exception):
         return f"{where}{_status_words(self.status)}{self.message}" + (f" ({', '.join(tail)})" if tail else "")
 
     @property
+    def reason(self) -> str:
+        """As `str` has it, with the server's words first: what is cut off then is the request, not the reason."""
+        status = _status_words(self.status).removesuffix(": ")
+        tail = (
+            *([status] if status else []),
+            *([f"code {self.code}"] if self.code else []),
+            *([f"request {self.request_id}"] if self.request_id else []),
+            *([self.operation] if self.operation else []),
+        )
+        return self.message + (f" ({', '.join(tail)})" if tail else "")
+
+    @property
     def broken_pod_id(self) -> str | None:
         """The broken pod that blocks the node, when the refusal names one (contract §2.4.4)."""
         found = _BROKEN_POD.search(self.message)

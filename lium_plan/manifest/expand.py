@@ -24,6 +24,7 @@ from lium_plan.kinds.desired import Desired, Fleet, Import, Move, Policy, Remova
 from lium_plan.kinds.protocol import LoadedFile, Resource
 from lium_plan.kinds.values import PlainFloat, ScaleDown, shown
 from lium_plan.manifest.checks import Findings
+from lium_plan.manifest.checks_files import FILE_HINT
 from lium_plan.manifest.checks_texts import reference_fault
 from lium_plan.manifest.model import Manifest
 from lium_plan.manifest.names import MAX_FILE_BYTES
@@ -230,7 +231,7 @@ class ManifestScope:
         return text
 
     def _file_fault(self, message: str, at: Position | None) -> None:
-        self.report(error("unreadable-file", message, position=at, hint="paths are relative to the manifest's file"))
+        self.report(error("unreadable-file", message, position=at, hint=FILE_HINT))
 
     def _directory(self, at: Position | None) -> Path:
         """Of the file that names a path; several files of one manifest may lie in several directories."""

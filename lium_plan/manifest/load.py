@@ -88,9 +88,13 @@ class _Loading:
 
         shaper = Shaper(written, filled, filler.broken, diagnostics)
         manifest = _shaped(shaper, inputs, found[0].root, {document.name: document.path for document in documents})
-        from lium_plan.manifest.checks import check
+        from lium_plan.manifest.checks import Findings, check
 
         check(manifest, filler.texts, diagnostics)
+        if diagnostics.errors:
+            from lium_plan.manifest.checks_files import check_files
+
+            check_files(Findings(manifest, diagnostics))
         found_all = Diagnostics(sorted(diagnostics, key=_place_of))
         found_all.raise_errors()
         return replace(manifest, diagnostics=tuple(found_all))

@@ -21,6 +21,7 @@ from lium_plan.operations.session import Session, only
 from lium_plan.operations.settling import take_in
 from lium_plan.planning.order import Graph
 from lium_plan.planning.plan import Plan
+from lium_plan.planning.rents import fleet_it_ends
 from lium_plan.requests import PlanRequest
 from lium_plan.state.journal import JournaledLedger
 
@@ -43,9 +44,10 @@ async def finish(
         session.outcome.codes.add(ExitCode.PARTIAL)
         if session.options.destroy_new_on_failure and not session.request.destroying:
             await _destroy(session, ledger, drivers, _made(results, ledger))
-        return
-    if _ended_fleets(planned.plan, ledger) and not session.interrupted:
-        await _end_fleets(session, ledger, drivers)
+    ended = _ended_fleets(planned, ledger)
+    if ended and not session.interrupted:
+        # What else went wrong must neither keep such a fleet nor be tried again on this occasion.
+        await _end_fleets(session, ledger, drivers, only_of=ended if bad else ())
 
 
 # --- pods whose rents were refused ---------------------------------------------------------------------------
@@ -165,20 +167,30 @@ async def _destroy(
         session.outcome.codes.add(ExitCode.PARTIAL)
 
 
-def _ended_fleets(plan: Plan, ledger: JournaledLedger) -> bool:
-    ran = {str(action.address) for action in plan.actions if action.address.kind == "task"}
-    return bool(ran & set(ledger.state.completions))
+def _ended_fleets(planned: Planned, ledger: JournaledLedger) -> tuple[str, ...]:
+    """The fleets of tasks of this run that have completed and were to take them with them."""
+    resources = planned.desired.resources if planned.desired is not None else {}
+    ran = {action.address for action in planned.plan.actions if action.address.kind == "task"}
+    done = (resources[address] for address in ran if address in resources and str(address) in ledger.state.completions)
+    return tuple(sorted({fleet for fleet in map(fleet_it_ends, done) if fleet is not None}))
 
 
-async def _end_fleets(session: Session, ledger: JournaledLedger, drivers: Mapping[str, Driver]) -> None:
-    """`on_completion: destroy-fleet`: the task that just completed takes its fleet with it."""
-    planned = await session.plan(ledger.state)
+async def _end_fleets(
+    session: Session, ledger: JournaledLedger, drivers: Mapping[str, Driver], *, only_of: Iterable[str]
+) -> None:
+    """`on_completion: destroy-fleet`: the task that just completed takes its fleet with it.
+
+    `only_of`: fleets to look at alone; none: at everything that was asked for.
+    """
+    targets = tuple(f"fleet.{name}" for name in only_of)
+    planned = await session.plan(
+        ledger.state, request=replace(session.request, targets=targets) if targets else session.request
+    )
     if planned.plan.refusal is not None:
         session.outcome.diagnostics.extend(planned.plan.diagnostics)
         session.outcome.codes.add(planned.plan.refusal)
         return
     ending = tuple(action for action in planned.plan.actions if action.verb in (Verb.DESTROY, Verb.FORGET))
-    ends = replace(planned, plan=replace(planned.plan, actions=ending))
-    results = await session.carry_out(ledger, drivers, ends)
+    results = await session.carry_out(ledger, drivers, only(planned, ending))
     if any(result.kind in BAD for result in results):
         session.outcome.codes.add(ExitCode.PARTIAL)

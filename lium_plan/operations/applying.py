@@ -15,6 +15,7 @@ from lium_plan.addresses import Address
 from lium_plan.diagnostics import ExitCode, Failure
 from lium_plan.engine.emitter import Emitter
 from lium_plan.engine.events import Event, EventType, RunReport
+from lium_plan.engine.run import price_of
 from lium_plan.interrupts import Interrupt
 from lium_plan.kinds.protocol import Driver, Json
 from lium_plan.operations.aftermath import finish
@@ -30,6 +31,7 @@ from lium_plan.operations.validating import load_manifest
 from lium_plan.planning.order import Graph
 from lium_plan.planning.plan import Plan
 from lium_plan.planning.planner import needs_a_human
+from lium_plan.planning.situation import check_allowances
 from lium_plan.requests import ApplyRequest, PlanRequest, Sources
 from lium_plan.settings import Settings
 from lium_plan.state.journal import JournaledLedger, RunIdentity
@@ -63,7 +65,8 @@ async def apply(
     run_id = outside.random_bytes(6).hex()
     command = "destroy" if request.destroying else "apply"
     if request.destroying and store.load().state is None:
-        return RunReport(run_id, (), Decimal(0), 0, diagnostics=await look_without_state(settings, request, outside))
+        found = await look_without_state(settings, request, outside)
+        return RunReport(run_id, (), Decimal(0), 0, stack=settings.stack, diagnostics=found)
     owner = this_process(who=_who(), command=f"lium-plan {command}", run=run_id, since=outside.now())
     with await store.lock(owner, timeout_s=apply.lock_timeout_s):
         known = store.load().state
@@ -108,8 +111,9 @@ async def _run(
     session: Session, store: Store, state: State, *, born: bool, saved: Plan | None, approve: Approval
 ) -> RunReport:
     planned = await _reviewed(await session.plan(state, born=born), saved)
+    check_allowances(planned.desired, state, session.request)
     plan = planned.plan
-    _announce(session.emitter, plan)
+    _announce(session.emitter, plan, state)
     approved = approve(plan)
     if plan.refusal is not None:
         raise Failure(plan.refusal, plan.diagnostics)
@@ -221,7 +225,7 @@ def _keep_outputs(session: Session, ledger: JournaledLedger, values: dict[str, J
         session.emitter.emit(EventType.OUTPUTS, details={"outputs": output_rows(values)})
 
 
-def _announce(emitter: Emitter, plan: Plan) -> None:
+def _announce(emitter: Emitter, plan: Plan, state: State) -> None:
     emitter.emit(EventType.VERSION, details={"format_version": "1.0"})
     for action in plan.actions:
         emitter.emit(
@@ -232,6 +236,8 @@ def _announce(emitter: Emitter, plan: Plan) -> None:
             message=action.reason or None,
         )
     counts = plan.summary
+    touched = {action.address for action in plan.actions}
+    untouched = (record for record in state.records.values() if record.address not in touched)
     emitter.emit(
         EventType.CHANGE_SUMMARY,
         details={
@@ -241,6 +247,7 @@ def _announce(emitter: Emitter, plan: Plan) -> None:
             "replace": counts.replace,
             "destroy": counts.destroy,
             "run": counts.run,
+            "untouched_per_hour_usd": float(sum((price_of(record) or Decimal(0) for record in untouched), Decimal(0))),
         },
     )
 

@@ -11,6 +11,7 @@ from lium_plan.answers import Check
 from lium_plan.diagnostics import Failure
 from lium_plan.lium.client import LiumClient
 from lium_plan.lium.errors import LiumError, ScopeError
+from lium_plan.money import amount
 from lium_plan.operations.connecting import connect
 from lium_plan.operations.outside import open_local_store
 from lium_plan.settings import Settings
@@ -104,7 +105,7 @@ async def _account(client: LiumClient) -> list[Check]:
         return [Check("account", False, str(me), cure)]
     checks = [
         Check(
-            "account", True, f"{me.name or me.id}" + (f", workspace {me.workspace_name}" if me.workspace_name else "")
+            "account", True, f"{me.name or me.id}" + (f"; workspace: {me.workspace_name}" if me.workspace_name else "")
         )
     ]
     checks.append(_balance(me.balance_usd))
@@ -125,7 +126,7 @@ async def _account(client: LiumClient) -> list[Check]:
 def _balance(balance: Decimal | None) -> Check:
     if balance is None:
         return Check("balance", None, "not shown to this key")
-    return Check("balance", balance > 0, f"${balance:.2f}", None if balance > 0 else "top up the account")
+    return Check("balance", balance > 0, amount(balance), None if balance > 0 else "top up the account")
 
 
 async def _tried(call: Awaitable[T]) -> T | LiumError:

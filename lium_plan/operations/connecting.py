@@ -11,7 +11,14 @@ from lium_plan.kinds.protocol import Driver
 from lium_plan.kinds.registry import KINDS, load_driver
 from lium_plan.kinds.services import Identity, Services, SshKeys
 from lium_plan.lium.client import LiumClient
-from lium_plan.lium.errors import AuthError, LiumConfigError, LiumError, PermissionError_
+from lium_plan.lium.errors import (
+    AuthError,
+    LiumConfigError,
+    LiumError,
+    PermissionError_,
+    ServerError,
+    TransportError,
+)
 from lium_plan.lium.poller import PodPoller
 from lium_plan.operations.outside import REAL, Outside
 from lium_plan.settings import Settings
@@ -70,6 +77,10 @@ def api_diagnostic(failure: LiumError, doing: str) -> Diagnostic:
     hint = failure.hint
     if hint is None and isinstance(failure, AuthError):
         hint = "check the key with `lium-plan doctor`"
+    if hint is None and isinstance(failure, TransportError):
+        hint = "check the network, and LIUM_BASE_URL where it is set: `lium-plan doctor` shows both"
+    if hint is None and isinstance(failure, ServerError):
+        hint = "the server has a problem of its own: try again in a while"
     if hint is None and isinstance(failure, PermissionError_):
         hint = "the key needs the scopes read, rent and manage"
     return error((failure.code or "api-error").lower().replace("_", "-"), f"{doing}: {failure}", hint=hint)

@@ -23,11 +23,12 @@ from lium_plan.lium.client import LiumClient
 from lium_plan.lium.errors import LiumError, NotFoundError
 from lium_plan.lium.models import Pod
 from lium_plan.manifest.model import Manifest
+from lium_plan.money import amount
 from lium_plan.operations.connecting import api_diagnostic, api_failures, connect
 from lium_plan.operations.editing import Editing, editing
 from lium_plan.operations.outside import REAL, Outside
 from lium_plan.operations.validating import load_manifest
-from lium_plan.planning.guards import check_identity, dollars
+from lium_plan.planning.guards import check_identity
 from lium_plan.requests import Sources
 from lium_plan.settings import Settings
 from lium_plan.state.model import State
@@ -175,8 +176,8 @@ async def _within_policy(
         coming += price * hours
     if spent + coming > limit:
         message = (
-            f"{dollars(spent)} spent and up to {dollars(coming)} until the last TTL would be more than "
-            f"`max_total_cost`, {dollars(limit)}"
+            f"{amount(spent)} spent and up to {amount(coming)} until the last TTL would be more than "
+            f"`max_total_cost`, {amount(limit)}"
         )
         raise Failure(ExitCode.UNSAFE, (error("total-cost", message, hint="extend by less, or raise the limit"),))
     return ()

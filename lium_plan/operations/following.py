@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lium_plan.addresses import Address
 from lium_plan.answers import LogEnd
-from lium_plan.diagnostics import ExitCode, Failure, error
+from lium_plan.diagnostics import ExitCode, Failure, Severity, error
 from lium_plan.kinds.logs import log_path
 from lium_plan.kinds.masking import Mask
 from lium_plan.kinds.protocol import Record
@@ -20,7 +20,7 @@ from lium_plan.operations.states import load_state
 from lium_plan.operations.validating import load_manifest
 from lium_plan.operations.visiting import task_status
 from lium_plan.requests import Sources
-from lium_plan.settings import Settings
+from lium_plan.settings import VARIABLE_PREFIX, Settings
 from lium_plan.ssh.connector import SshConnector
 from lium_plan.ssh.coordinates import parse_connect_command
 from lium_plan.ssh.detached import follow_log, probe
@@ -152,8 +152,11 @@ def _failure(record: Record, failure: SshError) -> Failure:
 def _mask(settings: Settings, address: Address, say: Callable[[str], None]) -> Mask:
     try:
         return masks(settings)(address)
-    except Failure:
-        say("the manifest here can't be read, so secrets in this output are not masked")
+    except Failure as failure:
+        why = "; ".join(item.message for item in failure.diagnostics if item.severity is Severity.ERROR)
+        unset = all(item.code == "missing-variable" for item in failure.diagnostics if item.severity is Severity.ERROR)
+        cure = f" (`logs` takes it from {VARIABLE_PREFIX}NAME in the environment)" if unset else ""
+        say(f"secrets in this output are not masked, for the manifest here can't be read: {why}{cure}")
         return Mask(())
 
 

@@ -58,15 +58,13 @@ def answer(feed: Feed, wanted: Requirement, *, needs: Sequence[Need] = ()) -> Of
         fitting,
         feed.skipped,
         tuple(left_out.most_common()),
-        tuple(_missing(feed, fitting, why, placed)),
+        tuple(_missing(feed, fitting, placed)),
         tuple(_left_out(why, fitting)),
         tuple((str(address), found.offer) for address, found in placed.items()),
     )
 
 
-def _missing(
-    feed: Feed, fitting: Sequence[Offer], why: Sequence[Exclusion], placed: Mapping[Address, Placed]
-) -> Iterator[Diagnostic]:
+def _missing(feed: Feed, fitting: Sequence[Offer], placed: Mapping[Address, Placed]) -> Iterator[Diagnostic]:
     lacking = [(address, found) for address, found in placed.items() if found.offer is None]
     if lacking:
         address, found = lacking[0]
@@ -76,7 +74,7 @@ def _missing(
             address=f"fleet.{address.name}",
         )
     elif not fitting and feed.offers:
-        yield warning("no-offer", f"nothing on offer fits: {why_nothing(why)}")
+        yield warning("no-offer", "nothing on offer fits")  # what is left out, and by what, is in the answer
 
 
 def _left_out(why: Iterable[Exclusion], fitting: Sequence[Offer]) -> Iterator[LeftOut]:
@@ -134,11 +132,14 @@ def _filters(query: OffersQuery) -> Requirement:
     try:
         return fleet_requirement(FleetBlock.model_validate(_without_none(written)))
     except ValidationError as wrong:
-        findings = [
-            error("bad-filter", f"--{str(fault['loc'][-1]).replace('_', '-')}: {fault['msg']}")
-            for fault in wrong.errors()
-        ]
+        findings = [error("bad-filter", f"--{_flag(fault['loc'])}: {fault['msg']}") for fault in wrong.errors()]
         raise Failure(ExitCode.USAGE, findings) from wrong
+
+
+def _flag(place: Sequence[int | str]) -> str:
+    """The option that gave what stands at this place of the fleet: `gpu` for `resources.gpu.name`."""
+    outer = place[1] if place[0] == "resources" and len(place) > 1 else place[0]
+    return "region" if outer == "regions" else str(outer).replace("_", "-")
 
 
 def _written(number: Decimal | None) -> PlainFloat | None:

@@ -23,6 +23,7 @@ from lium_plan.kinds.holdings import HELD, Held, Holdings, load_holdings
 from lium_plan.kinds.protocol import Json
 from lium_plan.lium.errors import LiumError, NotFoundError, PermissionError_
 from lium_plan.marks import lineage_mark, scope_mark
+from lium_plan.money import rate
 from lium_plan.operations.connecting import Connection, api_failures, connect
 from lium_plan.operations.editing import open_ledger, owner_of
 from lium_plan.operations.outside import REAL, Outside
@@ -266,7 +267,7 @@ class _Deleter:
         if ledger is not None and effect is not None:
             ledger.done(effect) if why is None else ledger.failed(effect, why)
         if why is not None:
-            price = f", and costs ${item.price_per_hour_usd}/h" if item.price_per_hour_usd else ""
+            price = f", and costs {rate(item.price_per_hour_usd)}" if item.price_per_hour_usd else ""
             message = f"{item.kind} {item.name} ({item.id}) is still there{price}: {why}"
             self.diagnostics.append(error("still-there", message, hint="run the same command again"))
             return Deleted(item, False)

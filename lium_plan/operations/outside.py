@@ -39,7 +39,8 @@ class Outside:
 def _open_client(settings: Settings, key: str | None) -> LiumClient:
     from lium_plan.lium.client import LiumClient
 
-    return LiumClient(settings.base_url, key, environ=settings.environ, random=random.random)
+    hint = f"the key comes from {settings.provenance.get('api_key', 'the settings')}: `lium-plan doctor` checks it"
+    return LiumClient(settings.base_url, key, environ=settings.environ, random=random.random, key_hint=hint)
 
 
 def _open_connector() -> Connector:

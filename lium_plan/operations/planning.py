@@ -27,6 +27,7 @@ from lium_plan.planning.moving import relocate
 from lium_plan.planning.observed import Observed
 from lium_plan.planning.plan import Plan
 from lium_plan.planning.planner import make_plan as plan_changes
+from lium_plan.planning.situation import check_allowances
 from lium_plan.requests import PlanRequest
 from lium_plan.settings import Settings
 from lium_plan.state.model import State, new_state
@@ -58,6 +59,7 @@ async def make_plan(settings: Settings, request: PlanRequest, *, outside: Outsid
                 born=state is not None,
                 reread=lambda: store.load().state,
             )
+            check_allowances(planned.desired, state, request)
             planned = _with_variables(planned, manifest, request)
         gc.freeze()  # all of it stays to the end of the command: nothing is to be found among it
     return planned.plan

@@ -10,9 +10,11 @@ from lium_plan.kinds.protocol import Driver, Json, Marked, Record, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.lium.errors import LiumError
 from lium_plan.marks import lineage_mark, scope_mark
+from lium_plan.money import rate
 from lium_plan.operations.connecting import api_diagnostic, api_failures, connect, open_drivers
 from lium_plan.operations.outside import Outside
 from lium_plan.operations.session import Session
+from lium_plan.operations.states import other_stacks
 from lium_plan.operations.validating import load_manifest
 from lium_plan.planning.guards import bill_of, runs
 from lium_plan.requests import PlanRequest
@@ -30,7 +32,10 @@ async def prove(session: Session, before: State, state: State, drivers: Mapping[
     for name, driver in drivers.items():
         records = [record for record in state.records.values() if record.kind == name]
         try:
-            await _look(session, state, driver, records, left)
+            others = await _look(session, state, driver, records, left)
+            if name == "pod":
+                given_up = {item.id for item in state.released}
+                session.outcome.released = tuple(found for found in others if found.id in given_up and runs(found))
         except LiumError as failure:
             session.outcome.diagnostics.append(api_diagnostic(failure, f"prove that no {name} is left"))
             session.outcome.codes.add(ExitCode.UNKNOWN_OUTCOME)
@@ -67,7 +72,10 @@ def _told(proof: Proof) -> Mapping[str, Json]:
     }
 
 
-async def _look(session: Session, state: State, driver: Driver, records: list[Record], left: dict[str, Proof]) -> None:
+async def _look(
+    session: Session, state: State, driver: Driver, records: list[Record], left: dict[str, Proof]
+) -> tuple[Marked, ...]:
+    """What is there that no record of the state is."""
     mark = lineage_mark(state.lineage)
     survey = await driver.survey(records, scope_mark=scope_mark(state.project, state.stack), lineage_mark=mark)
     for record in records:
@@ -75,18 +83,19 @@ async def _look(session: Session, state: State, driver: Driver, records: list[Re
             price = kind(record.kind).price_per_hour_usd(record)
             left[record.id] = Proof(record.key, record.id, False, price_per_hour_usd=price)
     if session.request.targets or session.request.excludes:
-        return
+        return survey.others
     released = {item.id for item in state.released}
     for found in survey.others:
         if found.id in released:
             session.outcome.diagnostics.append(_released(found))
         elif found.lineage_mark == mark:
             left[found.id] = Proof(found.name, found.id, False, price_per_hour_usd=found.price_per_hour_usd)
+    return survey.others
 
 
 def _released(found: Marked) -> Diagnostic:
     """Given up on purpose, so it is no part of the proof; what it costs is said all the same."""
-    cost = "" if found.price_per_hour_usd is None else f", for ${found.price_per_hour_usd}/h"
+    cost = "" if found.price_per_hour_usd is None else f", for {rate(found.price_per_hour_usd)}"
     message = f"{found.kind} {found.name} ({found.id}) was released and is still there{cost}"
     return warning("released", message, hint=f"take it back with `lium-plan import ADDRESS {found.id}`")
 
@@ -116,4 +125,5 @@ async def look_without_state(settings: Settings, request: PlanRequest, outside: 
         message = f"there is no state here, and {len(found)} {run} for project {project}, stack {settings.stack}, at"
         hint = "take them over, and destroy then: lium-plan state recover; or look: lium-plan orphans"
         raise Failure(ExitCode.UNSAFE, (error("foreign-lineage", f"{message} {bill_of(found)}", hint=hint),))
-    return ()
+    others = other_stacks(settings)
+    return () if others is None else (warning("other-stacks", f"stack {settings.stack} has no state", hint=others),)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 
-from lium_plan.addresses import AddressError, parse_pattern
+from lium_plan.addresses import AddressError, parse_pattern, suggestion
 from lium_plan.answers import Place
 from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
 from lium_plan.kinds.protocol import Record
@@ -96,9 +95,7 @@ def pod_under(state: State, record: Record) -> Record:
 
 
 def not_found(address: str, candidates: Iterable[Record]) -> Failure:
-    known = sorted(str(record.address) for record in candidates)
-    close = get_close_matches(address, known, 1)
-    hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}" if known else "nothing is there"
+    hint = suggestion(address, (record.address for record in candidates)) or "nothing is there"
     return Failure(ExitCode.ERROR, (error("not-in-state", f"{address} is not in the state", hint=hint),))
 
 

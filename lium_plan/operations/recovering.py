@@ -13,20 +13,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
-from lium_plan.addresses import Address
+from lium_plan.addresses import Address, parse
 from lium_plan.answers import Orphan, Recovered, Taken
 from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
 from lium_plan.kinds.credential.spec import address_for
-from lium_plan.kinds.desired import Desired
+from lium_plan.kinds.desired import Desired, Move
 from lium_plan.kinds.holdings import HELD, Held, Holdings, load_holdings
 from lium_plan.kinds.protocol import Comparison, Record, Resource
 from lium_plan.kinds.registry import kind
-from lium_plan.manifest.expand import expand
+from lium_plan.manifest.expand import expand, outline
 from lium_plan.marks import pod_tail, scope_mark
+from lium_plan.money import rate
 from lium_plan.operations.connecting import Connection, api_failures, connect
 from lium_plan.operations.editing import owner_of
 from lium_plan.operations.outside import REAL, Outside
 from lium_plan.operations.validating import load_manifest
+from lium_plan.planning.moving import targets
 from lium_plan.requests import Sources
 from lium_plan.settings import Settings
 from lium_plan.state import codec
@@ -62,7 +64,9 @@ async def recover(
     _refuse_existing(store)
     async with connect(settings, outside=outside) as connection:
         account = await _look(connection, scope_mark(manifest.project, settings.stack), lineage)
-        members = _members_of(account, {name: tuple(found) for name, found in manifest.members().items()})
+        members = _members_of(
+            account, {name: tuple(found) for name, found in manifest.members().items()}, outline(manifest).moved
+        )
         desired = expand(manifest, stack=settings.stack, members=members)
         state = replace(
             new_state(
@@ -135,10 +139,7 @@ def _choose(ours: Iterable[Held], lineage: str | None) -> str:
             ExitCode.ERROR,
             (error("nothing-to-recover", message, hint="is it the right account? `lium-plan doctor` says"),),
         )
-    told = "; ".join(
-        f"{mark}: {len(items)} things, ${sum((item.price_per_hour_usd or Decimal(0) for item in items), Decimal(0))}/h"
-        for mark, items in sorted(found.items())
-    )
+    told = "; ".join(f"{mark}: {len(items)} things, {_cost_of(items)}" for mark, items in sorted(found.items()))
     if asked is not None:
         raise Failure(ExitCode.ERROR, (error("no-such-lineage", f"nothing carries {asked}; there are {told}"),))
     if len(found) > 1:
@@ -147,19 +148,44 @@ def _choose(ours: Iterable[Held], lineage: str | None) -> str:
     return next(iter(found))
 
 
+def _cost_of(items: Iterable[Held]) -> str:
+    return rate(sum((item.price_per_hour_usd or Decimal(0) for item in items), Decimal(0)))
+
+
 # --- names to addresses --------------------------------------------------------------------------------------
 
 
-def _members_of(account: _Account, written: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+def _members_of(
+    account: _Account, written: Mapping[str, tuple[str, ...]], moved: tuple[Move, ...]
+) -> Mapping[str, tuple[str, ...]]:
     """Of a fleet that is counted, the numbers that live count too, whichever they are."""
-    return {name: tuple(dict.fromkeys((*members, *(_numbers(account, name))))) for name, members in written.items()}
+    return {
+        name: tuple(dict.fromkeys((*members, *(_numbers(account, name, moved))))) for name, members in written.items()
+    }
 
 
-def _numbers(account: _Account, fleet: str) -> Iterator[str]:
+def _numbers(account: _Account, fleet: str, moved: tuple[Move, ...]) -> Iterator[str]:
     for held in account.held["pod"]:
         _, dash, member = (held.tail or "").rpartition("-")
-        if dash and member.isdigit() and str(int(member)) == member and pod_tail(fleet, member) == held.tail:
+        if not dash or not member.isdigit() or str(int(member)) != member:
+            continue
+        address = Address.of("fleet", fleet, member)
+        if any(_pod_tail(name) == held.tail for name in (address, *_former(address, moved))):
             yield member
+
+
+def _pod_tail(address: Address) -> str:
+    return pod_tail(address.name, str(address.member))
+
+
+def _former(address: Address, moved: tuple[Move, ...]) -> Iterator[Address]:
+    """The addresses that its thing may have been made under, by `moved`: its name on the account is still that one."""
+    target = targets(moved)
+    for entry in moved:
+        head, _, name = entry.source.partition(".")
+        source = parse(entry.source) if "[" in name else Address.of(head, name, address.member)
+        if source.kind == address.kind and source != address and target(source) == address:
+            yield source
 
 
 @dataclass(slots=True)
@@ -176,19 +202,29 @@ class _Building:
 
     def take_all(self) -> None:
         """Volumes and templates first: a pod's record names the addresses of what it uses."""
-        pods = self._matched("pod", lambda address: pod_tail(address.name, str(address.member)))
-        self._take(self._matched("volume", lambda address: str(self._resource(address).spec.name)))
+        pods = self._matched("pod", self._pod_tails)
+        self._take(self._matched("volume", self._volume_tails))
         self._take_templates(pods)
         self._take(pods)
         if any(address.kind == "bootstrap" for address in self.desired.resources):
             message = "bootstraps and tasks count as not run: the next apply runs them"
             self.diagnostics.append(warning("not-run", message))
 
-    def _matched(self, name: str, tail_of: Callable[[Address], str]) -> list[tuple[Held, Address]]:
+    def _pod_tails(self, address: Address) -> Iterator[str]:
+        return map(_pod_tail, (address, *_former(address, self.desired.moved)))
+
+    def _volume_tails(self, address: Address) -> Iterator[str]:
+        written = str(self._resource(address).spec.name)
+        yield written
+        if written == address.name:  # it has no name of its own, so it was called as its address was then
+            yield from (former.name for former in _former(address, self.desired.moved))
+
+    def _matched(self, name: str, tails_of: Callable[[Address], Iterator[str]]) -> list[tuple[Held, Address]]:
         addresses: dict[str, list[Address]] = defaultdict(list)
         for address in self.desired.resources:
             if address.kind == name:
-                addresses[tail_of(address)].append(address)
+                for tail in dict.fromkeys(tails_of(address)):
+                    addresses[tail].append(address)
         claims = Counter(held.tail for held in self.account.held[name])
         matched = []
         for held in self.account.held[name]:
@@ -207,7 +243,7 @@ class _Building:
             held.kind, held.id, held.name, self.state.project, self.state.stack, held.price_per_hour_usd, held.since
         )
         self.left.append(orphan)
-        cost = "" if held.price_per_hour_usd is None else f", for ${held.price_per_hour_usd}/h"
+        cost = "" if held.price_per_hour_usd is None else f", for {rate(held.price_per_hour_usd)}"
         message = f"{held.kind} {held.name} ({held.id}) is left{cost}: {why}"
         self.diagnostics.append(
             warning(

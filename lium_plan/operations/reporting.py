@@ -10,6 +10,7 @@ from lium_plan.engine.events import EventType, ResultKind, RunReport
 from lium_plan.kinds.protocol import Json
 from lium_plan.kinds.registry import kind
 from lium_plan.operations.session import Session
+from lium_plan.planning.rents import CLOSED
 from lium_plan.state.model import State
 
 NEEDS_ANOTHER = (ExitCode.PARTIAL, ExitCode.INTERRUPTED, ExitCode.UNKNOWN_OUTCOME)
@@ -24,6 +25,7 @@ def report(session: Session, state: State, *codes: ExitCode) -> RunReport:
     possible = sum((Decimal(str(ceiling)) for ceiling in reserved if ceiling is not None), Decimal(0))
     known = {record.id for record in state.records.values()}
     strays = [proof for proof in outcome.proofs if not proof.gone and proof.id not in known]
+    released, seen = _released(session, state)
     errors = any(item.severity is Severity.ERROR for item in outcome.diagnostics)
     implied = (ExitCode.PARTIAL,) if errors and outcome.results else ()
     code = worst((*outcome.codes, *codes, *implied))
@@ -50,12 +52,36 @@ def report(session: Session, state: State, *codes: ExitCode) -> RunReport:
         open_per_hour_usd=possible,
         strays=len(strays),
         strays_per_hour_usd=sum((proof.price_per_hour_usd or Decimal(0) for proof in strays), Decimal(0)),
+        released=len(released),
+        released_per_hour_usd=sum(released.values(), Decimal(0)),
+        released_seen=seen,
+        stack=session.settings.stack,
         proofs=tuple(outcome.proofs),
         diagnostics=tuple(dict.fromkeys(outcome.diagnostics)),
         exit_code=int(code),
         next_command=f"lium-plan {again}" if code in NEEDS_ANOTHER else None,
+        shown_variables=_shown_variables(session),
         outputs={} if destroying else output_rows(state.outputs),
     )
+
+
+def _released(session: Session, state: State) -> tuple[Mapping[str, Decimal], bool]:
+    """USD per hour of each pod that was given up and runs on, by id; whether that was seen, or is as recorded."""
+    recorded = {item.id: Decimal(item.price_per_hour_usd or 0) for item in state.released if item.kind == "pod"}
+    listing = session.connection.poller.latest
+    if session.outcome.released is not None:
+        return {found.id: found.price_per_hour_usd or Decimal(0) for found in session.outcome.released}, True
+    if listing is None:
+        return recorded, False
+    rows = (listing.pods[id] for id in recorded if id in listing.pods)
+    return {row.id: row.price_per_hour_usd or recorded[row.id] for row in rows if row.status not in CLOSED}, True
+
+
+def _shown_variables(session: Session) -> dict[str, str]:
+    declared = session.manifest.inputs.variables if session.manifest is not None else {}
+    given = session.request.sources.variables
+    known = {name: declared.get(name) for name in given}
+    return {name: given[name] for name, variable in known.items() if variable is not None and not variable.sensitive}
 
 
 def output_rows(values: Mapping[str, Json]) -> dict[str, Json]:

@@ -67,13 +67,13 @@ def staleness(saved: Plan, fresh: Plan) -> Diagnostic | None:
     `fresh` is the plan that would be made now. A node that was taken or a price that moved does not matter: the rent
     takes another offer within the ceiling.
     """
-    reason = _moved(saved, fresh) or _differs(saved, fresh)
+    reason = _elsewhere(saved, fresh) or _done_already(saved, fresh) or _moved(saved, fresh) or _differs(saved, fresh)
     if reason is None:
         return None
     return error("stale-plan", f"the saved plan is stale: {reason}", hint="make a new one: lium-plan plan --out FILE")
 
 
-def _moved(saved: Plan, fresh: Plan) -> str | None:
+def _elsewhere(saved: Plan, fresh: Plan) -> str | None:
     if saved.stack != fresh.stack:
         return f"it was made for stack {saved.stack}, this is {fresh.stack}"
     if saved.project != fresh.project:
@@ -82,8 +82,24 @@ def _moved(saved: Plan, fresh: Plan) -> str | None:
         return f"it was made for the server {saved.server}, this is {fresh.server}"
     if saved.account_id != fresh.account_id:
         return "it was made with another account's key"
+    if saved.lineage is not None and saved.lineage != fresh.lineage:
+        return "the state is another one now"
+    return None
+
+
+def _done_already(saved: Plan, fresh: Plan) -> str | None:
+    """A plan that is applied a second time: the state has moved on, and all of it is as the plan wanted it."""
+    moved_on = (saved.lineage, saved.serial) != (fresh.lineage, fresh.serial)
+    # Without a state the digest has a salt of its own, and can't be compared.
+    same = saved.lineage is None or saved.desired_digest == fresh.desired_digest
+    if moved_on and same and _counted(saved) and not _counted(fresh):
+        return "it, or another plan, was applied already: nothing is left to do"
+    return None
+
+
+def _moved(saved: Plan, fresh: Plan) -> str | None:
     if saved.lineage != fresh.lineage:
-        return "it was made before this state existed" if saved.lineage is None else "the state is another one now"
+        return "the state has changed since: there was none when it was made"
     if saved.serial != fresh.serial:
         return f"the state has changed since (serial {saved.serial}, now {fresh.serial})"
     if saved.desired_digest != fresh.desired_digest:
@@ -92,9 +108,7 @@ def _moved(saved: Plan, fresh: Plan) -> str | None:
 
 
 def _differs(saved: Plan, fresh: Plan) -> str | None:
-    # What happens every time is no change: a deadline that is renewed may have become due meanwhile.
-    before = {_identity(action): action for action in saved.actions if action.counted}
-    after = {_identity(action): action for action in fresh.actions if action.counted}
+    before, after = _counted(saved), _counted(fresh)
     for identity in (*before, *after):
         old, new = before.get(identity), after.get(identity)
         if old is None and new is not None:
@@ -104,6 +118,11 @@ def _differs(saved: Plan, fresh: Plan) -> str | None:
         if old is not None and new is not None and (old.verb, old.changes) != (new.verb, new.changes):
             return f"what is to be done about {old.address} is not the same any more"
     return None
+
+
+def _counted(plan: Plan) -> dict[str, Action]:
+    # What happens every time is no change: a deadline that is renewed may have become due meanwhile.
+    return {_identity(action): action for action in plan.actions if action.counted}
 
 
 def _identity(action: Action) -> str:

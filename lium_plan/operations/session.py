@@ -17,7 +17,7 @@ from lium_plan.engine.market import Desk, Holding, Limits
 from lium_plan.engine.run import EngineRun
 from lium_plan.interrupts import Interrupt
 from lium_plan.kinds.pod.offers import Feed
-from lium_plan.kinds.protocol import ActionFailed, Driver, Record, Verb
+from lium_plan.kinds.protocol import ActionFailed, Driver, Marked, Record, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.lium.errors import LiumError
 from lium_plan.manifest.model import Manifest
@@ -42,6 +42,8 @@ class Outcome:
     results: list[ActionResult] = field(default_factory=list)
     proofs: list[Proof] = field(default_factory=list)
     diagnostics: list[Diagnostic] = field(default_factory=list)
+    released: tuple[Marked, ...] | None = None
+    """Pods that were given up and run on; None while nobody has looked."""
     codes: set[ExitCode] = field(default_factory=lambda: {ExitCode.OK})
 
 

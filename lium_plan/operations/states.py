@@ -14,6 +14,7 @@ from lium_plan.settings import Settings
 from lium_plan.state import codec, edits
 from lium_plan.state.edits import Edit
 from lium_plan.state.events import AuditEvent
+from lium_plan.state.local import stacks_in
 from lium_plan.state.lock import Hold
 from lium_plan.state.model import State, check
 from lium_plan.state.repair import Salvage
@@ -34,11 +35,17 @@ def require_state(settings: Settings, state: State | None) -> State:
                 error(
                     "no-state",
                     f"stack {settings.stack} has no state in {settings.state_dir}: nothing was applied there yet",
-                    hint="`lium-plan apply` makes it; --stack and --state choose another one",
+                    hint=other_stacks(settings) or "`lium-plan apply` makes it; --stack and --state choose another one",
                 ),
             ),
         )
     return state
+
+
+def other_stacks(settings: Settings) -> str | None:
+    """A hint that names the other stacks of the state's directory; None when there are none."""
+    others = [name for name in stacks_in(settings.state_dir) if name != settings.stack]
+    return f"stacks there: {', '.join(others)}; to choose one: --stack {others[0]}" if others else None
 
 
 def outputs(settings: Settings) -> Mapping[str, OutputValue]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -12,15 +13,18 @@ from pathlib import Path
 from lium_plan.answers import PodStatus, StatusAnswer, TaskStatus
 from lium_plan.diagnostics import Diagnostic, Failure, warning
 from lium_plan.kinds.logs import last_bytes, log_path
-from lium_plan.kinds.protocol import Observation, Presence, Record
+from lium_plan.kinds.pod.lifetimes import TTL_TOLERANCE, moment, shown_moment
+from lium_plan.kinds.pod.spec import if_dead
+from lium_plan.kinds.protocol import Json, Observation, Presence, Record
 from lium_plan.lium.client import LiumClient
 from lium_plan.lium.errors import LiumError
 from lium_plan.marks import lineage_mark, scope_mark
+from lium_plan.money import rate
 from lium_plan.operations.connecting import api_failures, connect, open_drivers
 from lium_plan.operations.following import masks
 from lium_plan.operations.states import load_state
 from lium_plan.operations.visiting import Visits, task_status, visit
-from lium_plan.planning.rents import Health, bills, health
+from lium_plan.planning.rents import Health, bills, health, status_seen
 from lium_plan.settings import Settings
 from lium_plan.state.model import State
 from lium_plan.together import together
@@ -59,14 +63,7 @@ async def status(settings: Settings, *, gpu: bool) -> StatusAnswer:
     unbilled = [record for record in records if record.key not in spent]
     return StatusAnswer(
         pods,
-        sum(
-            (
-                pod.price_per_hour_usd
-                for pod, record in zip(pods, records, strict=True)
-                if bills(record, survey.observations[record.key], now)
-            ),
-            Decimal(0),
-        ),
+        sum((pod.price_per_hour_usd for pod in pods), Decimal(0)),
         sum((pod.spent_usd for pod in pods), Decimal(0)),
         _diagnostics(unbilled),
         tuple(_task(settings, record, visits, lines) for record in tasks),
@@ -105,7 +102,6 @@ def _row(
     price = Decimal(str(facts.get("price_per_hour_usd") or 0))
     since = facts.get("created_at") or facts.get("rented_at")
     age_s = max((now - datetime.fromisoformat(str(since))).total_seconds(), 0.0) if since else 0.0
-    ended = health(record, seen, now)
     removal = facts.get("removal_at")
     left = (datetime.fromisoformat(str(removal)) - now).total_seconds() if removal else None
     reckoned = (price * Decimal(str(age_s)) / 3600).quantize(Decimal("0.00001"))
@@ -114,9 +110,9 @@ def _row(
         id=str(record.id),
         name=str(facts.get("pod_name") or ""),
         phase=seen.status or str(seen.presence),
-        status=str(ended) if ended in (Health.UNREACHABLE, Health.EXPIRED) else shown_status(record, state),
+        status=_status(state, record, seen, now),
         age_s=age_s,
-        price_per_hour_usd=price,
+        price_per_hour_usd=price if bills(record, seen, now) else Decimal(0),
         spent_usd=bill if bill is not None else reckoned,
         ttl_left_s=None if left is None else max(left, 0.0),
         drift=_drift(record, seen),
@@ -127,16 +123,58 @@ def _row(
     )
 
 
+def _status(state: State, record: Record, seen: Observation, now: datetime) -> str:
+    """The state's word, unless what is seen says another: a pod that is dead there is dead here."""
+    found = health(record, seen, now)
+    if found in (Health.GONE, Health.EXPIRED, Health.UNREACHABLE):
+        return str(found)
+    return shown_status(replace(record, status=status_seen(record, seen)), state)
+
+
 def _drift(record: Record, seen: Observation) -> tuple[str, ...]:
-    """What the API shows otherwise than the state has it."""
+    """What the API shows otherwise than the state has it, in the plan's words."""
     if seen.presence is not Presence.PRESENT:
-        return (f"{seen.presence}: {seen.reason}",)
-    watched = ("price_per_hour_usd", "template_id", "host", "ssh_port", "removal_at")
-    return tuple(
-        f"{name}: {record.attributes[name]} -> {seen.attributes[name]}"
-        for name in watched
-        if name in record.attributes and name in seen.attributes and record.attributes[name] != seen.attributes[name]
+        return (seen.reason or str(seen.presence),)
+    dead = if_dead(record, seen)
+    changed = (
+        f"{word}: {before} -> {after}"
+        for word, name, shown in _WATCHED
+        if (before := shown(record.attributes.get(name))) and (after := shown(seen.attributes.get(name)))
+        if before != after and not _about_equal(record.attributes[name], seen.attributes[name])
     )
+    return (*((dead.reason,) if dead is not None else ()), *changed)
+
+
+def _price(value: Json) -> str:
+    return "" if value is None else rate(Decimal(str(value)))
+
+
+def _moment(value: Json) -> str:
+    at = moment(value)
+    return "" if at is None else shown_moment(at)
+
+
+def _as_it_is(value: Json) -> str:
+    return "" if value is None else str(value)
+
+
+_WATCHED: tuple[tuple[str, str, Callable[[Json], str]], ...] = (
+    ("price", "price_per_hour_usd", _price),
+    ("template", "template_id", _as_it_is),
+    ("host", "host", _as_it_is),
+    ("SSH port", "ssh_port", _as_it_is),
+    ("end", "removal_at", _moment),
+)
+"""What people call it, the attribute, and how its values are shown."""
+
+
+def _about_equal(before: Json, after: Json) -> bool:
+    """Of two times: the server may count from another moment than we do."""
+    try:
+        first, second = moment(before), moment(after)
+    except ValueError:
+        return False  # no times
+    return first is not None and second is not None and abs(first - second) <= TTL_TOLERANCE
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from lium_plan.kinds.protocol import (
     Verb,
 )
 from lium_plan.kinds.registry import kind
+from lium_plan.money import rate
 from lium_plan.planning.order import Cycle, toposort
 from lium_plan.planning.plan import Drift
 from lium_plan.planning.refreshing import REASON, differences, is_known, refreshed, told_times
@@ -252,7 +253,7 @@ def _keep_unreachable(record: Record, seen: Observation, decisions: Decisions) -
         decisions.unreachable[record.address] = record
     decisions.drift.append(Drift(record.address, "unreachable"))
     price = kind(record.kind).price_per_hour_usd(record)
-    cost = f" It may cost ${price:.2f}/h." if price else ""
+    cost = f" It may cost {rate(price)}." if price else ""
     decisions.diagnostics.append(
         error(
             UNREACHABLE,
@@ -303,7 +304,7 @@ def _decide_unwanted(situation: Situation, record: Record, decisions: Decisions)
 
 def _why_released(situation: Situation, record: Record) -> str:
     price = kind(record.kind).price_per_hour_usd(situation.refreshed(record))
-    cost = f", and costs ${price:.2f}/h" if price else ""
+    cost = f", and costs {rate(price)}" if price else ""
     user = situation.released[record.key]
     return f"released: {record.id} stays{cost}" if user == record.key else f"released with {user}, which uses it"
 

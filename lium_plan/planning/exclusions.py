@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from lium_plan.addresses import Address
 from lium_plan.kinds.pod.offers import Bounds, Offer, Requirement, preference
+from lium_plan.money import most, price, rate
 
 TAKEN = "capacity"
 """Stands for offers that fit, and that other members of the same plan take."""
@@ -34,10 +36,12 @@ class Exclusion:
     """What to write instead to get `nearest`."""
     others: tuple[str, ...] = ()
     """The other constraints that rule `nearest` out; the cure loosens them too."""
+    takers: tuple[Address, ...] = ()
+    """Who has what is `TAKEN`, as far as they are of the same plan."""
 
     def __str__(self) -> str:
         if self.constraint == TAKEN:
-            return f"{self.excluded} of {self.considered} fit, and other members take them"
+            return _taken_words(self.excluded, self.takers)
         text = (
             f"{self.constraint}{f' {self.wanted}' if self.wanted else ''} excludes {self.excluded} of {self.considered}"
         )
@@ -45,16 +49,25 @@ class Exclusion:
             return text
         # With other constraints loosened too, what those alone keep away may be cheaper still.
         which = "one" if self.others else "the cheapest"
-        return f"{text}; {self.cure} would give {which} at {_price(self.nearest)}"
+        return f"{text}; {self.cure} would give {which} at {rate(self.nearest.price_per_hour_usd)}"
+
+
+def _taken_words(nodes: int, takers: Sequence[Address]) -> str:
+    """`only 2 such nodes are on the market, and fleet.a[0], fleet.a[1] have them`."""
+    names = ", ".join(map(str, takers[:SHOWN])) + (f" and {len(takers) - SHOWN} more" if takers[SHOWN:] else "")
+    have = "has" if len(takers) == 1 else "have"
+    only = "1 such node is" if nodes == 1 else f"{nodes} such nodes are"
+    return f"only {only} on the market, and {names or 'other members'} {have} {'it' if nodes == 1 else 'them'}"
 
 
 def explain(
-    requirement: Requirement, offers: Sequence[Offer], *, fitting: Sequence[Offer] = ()
+    requirement: Requirement, offers: Sequence[Offer], *, fitting: Sequence[Offer] = (), takers: Sequence[Address] = ()
 ) -> tuple[Exclusion, ...]:
-    """The constraints that exclude something, those first whose lifting alone would help, then by how many.
+    """What others take, then the constraints that exclude something, those first whose lifting alone would help, then
+    by how many; another GPU model comes last.
 
-    `fitting` are offers that meet all of them, one of each node, and that other members take; what else meets them is
-    about to rise.
+    `fitting` are offers that meet all of them, one of each node, and that other members (`takers`) take; what else
+    meets them is about to rise.
     """
     faults = [(offer, requirement.violations(offer)) for offer in sorted(offers, key=preference)]
     considered = [(offer, names) for offer, names in faults if not {"gpu", "gpu count"} & set(names)] or faults
@@ -77,7 +90,7 @@ def explain(
     had = {offer.node_id for offer in fitting}
     rising = sum(not names and offer.node_id not in had for offer, names in considered)
     if fitting:
-        found.append(Exclusion(TAKEN, "", len(fitting), len(considered)))
+        found.append(Exclusion(TAKEN, "", len(fitting), len(considered), takers=tuple(takers)))
     if rising:
         found.append(Exclusion(RISING, "", rising, len(considered)))
     return tuple(sorted(found, key=_rank))
@@ -93,22 +106,25 @@ def _exclusion(
     return Exclusion(name, wanted(requirement, name), excluded, considered, nearest, how, others)
 
 
-def _price(offer: Offer) -> str:
-    """`$1.70/h`, with more decimals where they count."""
-    whole, _, cents = f"{offer.price_per_hour_usd.normalize():f}".partition(".")
-    return f"${whole}.{cents.ljust(2, '0')}/h"
+def _rank(item: Exclusion) -> tuple[bool, bool, bool, bool, bool, int, str]:
+    taken, count = item.constraint == TAKEN, item.constraint == "gpu count"
+    no_cure = item.nearest is None
+    return (not taken, _other_model(item), no_cure, bool(item.others), count, -item.excluded, item.constraint)
 
 
-def _rank(item: Exclusion) -> tuple[bool, bool, int, str]:
-    another_gpu = item.constraint in ("gpu", "gpu count")
-    return (item.nearest is None, bool(item.others) or another_gpu, -item.excluded, item.constraint)
+def _other_model(item: Exclusion) -> bool:
+    """Whether its cure is another GPU model than was asked for: another wish rather than a looser one."""
+    return "gpu" in (item.constraint, *item.others)
 
 
 def summary(exclusions: Sequence[Exclusion]) -> str:
     """All that a person needs to choose what to give up, on one line."""
     if not exclusions:
         return "nothing is on offer at all"
-    return "; ".join(str(item) for item in exclusions[:SHOWN])
+    # What asks for another GPU model is named only when nothing else helps.
+    same = [item for item in exclusions if not _other_model(item)]
+    shown = same if any(item.constraint == TAKEN or item.nearest is not None for item in same) else exclusions
+    return "; ".join(str(item) for item in shown[:SHOWN])
 
 
 def wanted(requirement: Requirement, constraint: str) -> str:
@@ -122,7 +138,7 @@ def wanted(requirement: Requirement, constraint: str) -> str:
         "disk": lambda: _size(requirement.disk),
         "regions": lambda: ",".join(requirement.regions),
         "spot_policy": lambda: _policy(requirement),
-        "max_price": lambda: "" if requirement.max_price_usd is None else f"{requirement.max_price_usd.normalize():f}",
+        "max_price": lambda: "" if requirement.max_price_usd is None else price(requirement.max_price_usd),
         "min_download": lambda: f"{requirement.min_download_mbps:f}Mbps",
         "min_cuda": lambda: f"{requirement.min_cuda:f}",
     }
@@ -143,7 +159,7 @@ def cure(requirement: Requirement, constraint: str, offer: Offer | None) -> str:
         "disk": lambda offer: _reaching(requirement.disk, offer.disk_gb, "GB"),
         "regions": lambda offer: offer.location,
         "spot_policy": lambda offer: "auto",
-        "max_price": lambda offer: f"{offer.price_per_hour_usd.normalize():f}",
+        "max_price": lambda offer: _affording(requirement.max_price_usd, offer.price_per_hour_usd),
         "min_download": lambda offer: _told(offer.download_mbps, "Mbps"),
         "min_cuda": lambda offer: _told(offer.cuda, ""),
         "node_ids": lambda offer: offer.node_id,
@@ -156,9 +172,16 @@ def cure(requirement: Requirement, constraint: str, offer: Offer | None) -> str:
 def _reaching(bounds: Bounds, value: int, unit: str) -> str:
     """The range, opened as far as it takes to hold `value`."""
     low, high = bounds.minimum, bounds.maximum
+    if low is not None and low == high:  # one figure is seldom meant to the gigabyte: rather that, or more
+        return f"{min(low, Decimal(value)).normalize():f}{unit}.."
     if high is not None and value > high:
         return f"{'' if low is None else f'{low.normalize():f}{unit}'}..{value}{unit}"
     return f"{value}{unit}..{'' if high is None else f'{high.normalize():f}{unit}'}"
+
+
+def _affording(limit: Decimal | None, usd: Decimal) -> str:
+    """The price, so that it can be told from the limit that excludes it, and never less."""
+    return most(usd) if limit is None else most(usd, limit)
 
 
 def _told(value: Decimal | None, unit: str) -> str:

@@ -17,6 +17,7 @@ from lium_plan.kinds.pod.spec import DEAD_STATUSES
 from lium_plan.kinds.protocol import Marked, Record, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.marks import lineage_mark, scope_mark
+from lium_plan.money import amount, balance_and_minimum, rate
 from lium_plan.planning.costs import Bill, funds
 from lium_plan.planning.decisions import Decision
 from lium_plan.planning.rents import due_at, health, ttl_s
@@ -89,7 +90,7 @@ def guard_hourly_cost(guarded: Guarded) -> Iterator[Diagnostic]:
     rest = len(guarded.bill.lines) - new
     yield error(
         "hourly-cost",
-        f"this could cost {dollars(worst)}/h, over the limit of {dollars(limit)}/h: {new} new pods at their "
+        f"this could cost {rate(worst, limit)}, over the limit of {rate(limit, worst)}: {new} new pods at their "
         f"ceilings, and {rest} that run already",
         hint="lower `nodes`, set a `max_price` below what the limit allows, or raise `max_hourly_cost`",
     )
@@ -111,8 +112,8 @@ def guard_total_cost(guarded: Guarded) -> Iterator[Diagnostic]:
     elif spent + coming > limit:
         yield error(
             "total-cost",
-            f"{dollars(spent)} spent and up to {dollars(coming)} until the last TTL are more than `max_total_cost`, "
-            f"{dollars(limit)}",
+            f"{amount(spent)} spent and up to {amount(coming)} until the last TTL are more than `max_total_cost`, "
+            f"{amount(limit)}",
             hint="shorten `ttl`, lower `nodes`, or raise `max_total_cost`",
         )
 
@@ -154,12 +155,13 @@ def guard_balance(guarded: Guarded) -> Iterator[Diagnostic]:
     if held is None or not guarded.renting or held.balance_usd > held.floor_usd:
         return
     new = sum((line.price_per_hour_usd for line in guarded.bill.rents), Decimal(0))
+    balance, least = balance_and_minimum(held.balance_usd, held.floor_usd)
     yield error(
         "balance-too-low",
-        f"the balance of {dollars(held.balance_usd)} is not more than 15 minutes of all open pods with the new ones "
-        f"({dollars(held.per_hour_usd)}/h, of which {dollars(new)}/h are new), so the server would refuse to rent; it "
+        f"the balance of {balance} is not more than 15 minutes of all open pods with the new ones "
+        f"({rate(held.per_hour_usd)}, of which {rate(new)} are new), so the server would refuse to rent; it "
         f"would last {held.runway_h or Decimal(0):.2f} h",
-        hint=f"top up to more than {dollars(held.floor_usd)}, or rent less",
+        hint=f"top up to more than {least}, or rent less",
     )
 
 
@@ -303,8 +305,8 @@ def runs(other: Marked) -> bool:
 def bill_of(pods: Sequence[Marked]) -> str:
     """What they cost together, and each: `$0.32/h: lp-… ($0.16/h), …`."""
     total = sum((pod.price_per_hour_usd or Decimal(0) for pod in pods), Decimal(0))
-    names = _listed([f"{pod.name} ({dollars(pod.price_per_hour_usd or Decimal(0))}/h)" for pod in pods])
-    return f"{dollars(total)}/h: {names}"
+    names = _listed([f"{pod.name} ({rate(pod.price_per_hour_usd or Decimal(0))})" for pod in pods])
+    return f"{rate(total)}: {names}"
 
 
 def guard_project(guarded: Guarded) -> Iterator[Diagnostic]:
@@ -322,10 +324,6 @@ def guard_project(guarded: Guarded) -> Iterator[Diagnostic]:
 def _listed(names: Sequence[str]) -> str:
     more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
-
-
-def dollars(amount: Decimal) -> str:
-    return f"${amount:,.2f}"
 
 
 GUARDS: tuple[Guard, ...] = (

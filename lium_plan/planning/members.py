@@ -7,6 +7,7 @@ missing is made up for under the lowest free numbers, and when there are too man
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from lium_plan.addresses import Address, Pattern, matches_any, parse, parse_pattern
@@ -23,6 +24,9 @@ from lium_plan.state.model import State
 
 RENTING = ("rent", "create")
 """Effects that, while open, may have made a member."""
+
+TOGETHER = timedelta(seconds=5)
+"""Members that were rented with no longer pause between them are equally old."""
 
 _FIRST_TO_GO = (Health.UNREACHABLE, Health.UNFINISHED, Health.WELL)
 
@@ -146,7 +150,8 @@ def _members(fleet: Fleet, known: Mapping[str, _Member], fill: bool, ended: bool
         wanted = min(wanted, len(living)) if fleet.minimum < fleet.maximum else wanted
     if len(living) > wanted:
         numbered = reversed(sort_members(living))  # among equals the highest number goes
-        leaving = sorted(numbered, key=lambda name: _usefulness(living[name], fleet.scale_down))
+        batches = _batches(living)
+        leaving = sorted(numbered, key=lambda name: _usefulness(living[name], batches[name], fleet.scale_down))
         return sort_members(leaving[len(living) - wanted :])
     return sort_members((*living, *_lowest_free(living, wanted - len(living))))
 
@@ -161,16 +166,33 @@ def _lowest_free(taken: Mapping[str, _Member], count: int) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _usefulness(member: _Member, policy: str) -> tuple[int, Decimal, Decimal]:
+def _batches(living: Mapping[str, _Member]) -> dict[str, int]:
+    """Which members were rented together: the same number, higher for younger ones; highest where that is not known.
+
+    Their times come from several answers of the server, some to the second and some finer, and members of one run
+    follow each other: an order within those seconds would say nothing about them.
+    """
+    times: dict[str, datetime] = {}
+    for name, (_, record) in living.items():
+        created = created_at(record) if record is not None else None
+        if created is not None:
+            times[name] = created
+    batches: dict[str, int] = {}
+    number, before = 0, None
+    for name in sorted(times, key=times.__getitem__):
+        number += before is not None and times[name] - before > TOGETHER
+        batches[name], before = number, times[name]
+    return {name: batches.get(name, number + 1) for name in living}
+
+
+def _usefulness(member: _Member, batch: int, policy: str) -> tuple[int, Decimal, int]:
     """Sorts those that leave first to the front."""
     how, record = member
-    created = created_at(record) if record is not None else None
-    age = Decimal(str(created.timestamp())) if created is not None else Decimal("Infinity")
     price = kind(record.kind).price_per_hour_usd(record) if record is not None else Decimal(0)
     match policy:
         case "oldest":
-            return _FIRST_TO_GO.index(how), age, Decimal(0)
+            return _FIRST_TO_GO.index(how), Decimal(0), batch
         case "most-expensive":
-            return _FIRST_TO_GO.index(how), -price, -age
+            return _FIRST_TO_GO.index(how), -price, -batch
         case _:
-            return _FIRST_TO_GO.index(how), -age, Decimal(0)
+            return _FIRST_TO_GO.index(how), Decimal(0), -batch

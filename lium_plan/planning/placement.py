@@ -236,6 +236,7 @@ class _Shelf:
 def _outcomes(crowd: Crowd, seating: Seating, feed: Feed) -> Iterator[tuple[Address, Placed]]:
     left = dict(crowd.room.free)
     fleet_on = set(crowd.room.living)
+    seated = _seated(crowd, seating)
     for party in crowd.parties:
         for node, count in seating.get(party.number, {}).items():
             left[node] -= count * party.gpu_count
@@ -247,12 +248,25 @@ def _outcomes(crowd: Crowd, seating: Seating, feed: Feed) -> Iterator[tuple[Addr
         spare = _first(_spare(party, left, fleet_on), ALTERNATIVES + 1)
         why: tuple[Exclusion, ...] = ()
         if len(taken) < len(needs):
-            why = explain(needs[0].requirement, feed.offers, fitting=tuple(party.candidates.values()))
+            takers = [address for node in party.candidates for address in seated.get(node, ())]
+            fitting = tuple(party.candidates.values())
+            why = explain(needs[0].requirement, feed.offers, fitting=fitting, takers=sorted(set(takers)))
         for index, need in enumerate(needs):
             yield (
                 need.address,
                 _placed(need, taken[index], spare) if index < len(taken) else Placed(None, exclusions=why),
             )
+
+
+def _seated(crowd: Crowd, seating: Seating) -> Mapping[str, Sequence[Address]]:
+    """Who is on each node."""
+    found: dict[str, list[Address]] = {}
+    for party, needs in zip(crowd.parties, crowd.needs, strict=True):
+        seats = seating.get(party.number, {})
+        taken = [node for node in party.candidates for _ in range(seats.get(node, 0))]
+        for node, need in zip(taken, needs, strict=False):
+            found.setdefault(node, []).append(need.address)
+    return found
 
 
 def _placed(need: Need, offer: Offer, spare: Iterable[Offer]) -> Placed:

@@ -41,6 +41,8 @@ class Action:
     what is imported or refreshed."""
     releases: bool = False
     """Forgotten, and stays: it is kept among the released."""
+    lacks_offer: bool = False
+    """It is to be rented, and the market has nothing for it."""
 
 
 @dataclass(frozen=True, slots=True)

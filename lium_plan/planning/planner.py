@@ -16,6 +16,7 @@ from lium_plan.kinds.desired import Desired
 from lium_plan.kinds.pod.offers import Feed
 from lium_plan.kinds.protocol import Json, Verb
 from lium_plan.kinds.registry import kind
+from lium_plan.money import amount
 from lium_plan.planning.bookkeeping import begin
 from lium_plan.planning.costs import Bill, bill, funds
 from lium_plan.planning.decisions import UNREACHABLE, Decision, Decisions, decide
@@ -197,13 +198,16 @@ def _action(
         counted=decision.counted,
         source=decision.source,
         releases=decision.releases,
+        lacks_offer=found is not NOTHING_PLACED and found.offer is None,
     )
 
 
 def _title(decision: Decision, found: Placed) -> str:
     if found.offer is not None:
         return describe(found.offer)
-    return kind(decision.address.kind).title(decision.resource, decision.record)
+    # What has no offer is told by what is wanted, not by what stands there and stays for want of it.
+    record = decision.record if found is NOTHING_PLACED else None
+    return kind(decision.address.kind).title(decision.resource, record)
 
 
 def _price(given: Situation, decision: Decision, found: Placed) -> Decimal | None:
@@ -268,7 +272,7 @@ def _spent_unknown(given: Situation, costs: Bill) -> Iterator[Diagnostic]:
     if given.policy.max_total_cost_usd is not None and given.observed.spent_usd is None and costs.rents:
         yield warning(
             "spent-unknown",
-            f"the server gives no statement of the account, so ${costs.spent_usd:,.2f} of the pods that run now are "
+            f"the server gives no statement of the account, so {amount(costs.spent_usd)} of the pods that run now are "
             "all that counts as spent against `max_total_cost`",
         )
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from difflib import get_close_matches
 
-from lium_plan.addresses import Address, AddressError, Pattern, parse_pattern
+from lium_plan.addresses import Address, AddressError, Pattern, parse_pattern, suggestion
 from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error
 from lium_plan.expressions import Reference
 from lium_plan.kinds.desired import Desired, Policy
@@ -123,9 +122,7 @@ def situation(
     """Raises `Failure` (64) for a pattern that is no pattern, and (1) for one that matches nothing."""
     resources = dict(desired.resources) if desired is not None and not request.destroying else {}
     records = _sorted(state.records) if state is not None else {}
-    known = [*resources, *(record.address for record in records.values())]
-    if state is not None:
-        known.extend(effect.address for effect in state.open.values())
+    known = _known(desired, state)
     return Situation(
         desired=desired,
         state=state,
@@ -185,6 +182,23 @@ def _sorted(records: Mapping[str, Record]) -> Mapping[str, Record]:
     return dict(sorted(records.items(), key=lambda item: (listing_key(item[1].address), item[0])))
 
 
+def check_allowances(desired: Desired | None, state: State | None, request: PlanRequest) -> None:
+    """Raises `Failure` (1) for an `--allow-destroy ADDR` that matches nothing.
+
+    Of the plan that is shown only: what was allowed and is done is no longer there for the plans that follow.
+    """
+    written = (text for text in request.allow_destroy if text != "all" and not text.isdigit())
+    _patterns("--allow-destroy", written, _known(desired, state))
+
+
+def _known(desired: Desired | None, state: State | None) -> list[Address]:
+    """Every address that is declared, in the state, or of an effect without an outcome."""
+    declared = desired.resources if desired is not None else {}
+    held = state.records.values() if state is not None else ()
+    unsettled = state.open.values() if state is not None else ()
+    return [*declared, *(record.address for record in held), *(effect.address for effect in unsettled)]
+
+
 def _patterns(flag: str, texts: Iterable[str], known: Iterable[Address] | None) -> tuple[Pattern, ...]:
     found: list[Pattern] = []
     for text in texts:
@@ -199,11 +213,10 @@ def _patterns(flag: str, texts: Iterable[str], known: Iterable[Address] | None) 
 
 
 def _nothing_matches(flag: str, text: str, known: Iterable[Address]) -> Diagnostic:
-    near = get_close_matches(text, sorted({str(address) for address in known}), n=1)
     return error(
         "no-such-address",
         f"{flag} {text} matches nothing that is declared or in the state",
-        hint=f"did you mean {near[0]}?" if near else "`lium-plan state list` shows what there is",
+        hint=suggestion(text, known) or "nothing is declared, and the state holds nothing",
     )
 
 

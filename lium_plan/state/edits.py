@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from difflib import get_close_matches
+from decimal import Decimal
 
-from lium_plan.addresses import Address, AddressError, parse, parse_pattern
+from lium_plan.addresses import Address, AddressError, parse, parse_pattern, suggestion
 from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
 from lium_plan.kinds.protocol import Record
+from lium_plan.money import rate
 from lium_plan.state.entries import (
     Completed,
     Fact,
@@ -223,7 +224,7 @@ def _release_one(state: State, record: Record, chosen: dict[str, Record], now: d
         return Removed(record.key, "another address keeps it"), f"{record.key}: another address keeps {record.id}"
     price = record.attributes.get("price_per_hour_usd")
     released = Released(record.kind, record.id, _name_of(record), now, None if price is None else str(price))
-    cost = "" if price is None else f", costs ${price}/h"
+    cost = "" if price is None else f", costs {rate(Decimal(str(price)))}"
     return Release(released, record.key), f"{record.key}: released ({record.kind} {record.id}{cost})"
 
 
@@ -255,6 +256,5 @@ def _still_used(state: State, chosen: dict[str, Record]) -> Iterator[Diagnostic]
 
 
 def _not_there(state: State, text: str) -> Diagnostic:
-    close = get_close_matches(text, sorted({str(record.address) for record in state.records.values()}), 1)
-    hint = f"did you mean {close[0]}?" if close else "`lium-plan state list` shows what there is"
+    hint = suggestion(text, (record.address for record in state.records.values())) or "it holds nothing"
     return error("not-in-state", f"{text} is not in the state", hint=hint)

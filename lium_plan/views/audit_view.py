@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 
+from lium_plan.money import rate
 from lium_plan.state.events import AuditEvent
 from lium_plan.views.columns import columns
 from lium_plan.views.diagnostics_json import document
 from lium_plan.views.documents import Document
-from lium_plan.views.money import optional_number, rate
+from lium_plan.views.money import optional_number
 from lium_plan.views.paint import PLAIN, Paint, one_line
 from lium_plan.views.times import stamp
 
@@ -18,7 +19,7 @@ def audit_text(events: Sequence[AuditEvent], paint: Paint = PLAIN) -> str:
     if not events:
         return "Nothing was done yet.\n"
     headers = ("AT", "ADDRESS", "ACTION", "RESULT", "$/H", "ID", "WHO", "RUN")
-    return columns(headers, [_row(event) for event in events], right=(4,), paint=paint)
+    return columns(headers, [_row(event) for event in events], right=(4,), paint=paint, least=(7, 6, 5, 4))
 
 
 def _row(event: AuditEvent) -> tuple[str, ...]:

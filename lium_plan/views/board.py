@@ -1,4 +1,4 @@
-"""Board: what the events so far add up to: a row per address, and the dollars spent by this run.
+"""Board: what the events so far add up to: a row per address, and the dollars that went since this run began.
 
 A fold over events. Has no clock: whoever asks says what time it is.
 """
@@ -16,13 +16,19 @@ from lium_plan.engine.events import Event, EventType
 from lium_plan.kinds.protocol import Verb
 
 _HOUR = Decimal(3600)
+UNTOUCHED = "untouched_per_hour_usd"
+"""The detail of a plan's summary that says what runs of the stack without an action of the plan."""
 _ENDING = (Verb.DESTROY, Verb.FORGET)
 
 
 def stage(phase: str) -> str:
-    """A phase without what counts down or repeats within it: `pulling image` of `pulling image ~40 s`, `ssh` of
-    `ssh: banner`."""
-    return phase.partition(" ~")[0].partition(": ")[0]
+    """A phase without what counts down or repeats within it: `pulling image` of `pulling image ~40 s`."""
+    return without_steps(phase).partition(" ~")[0]
+
+
+def without_steps(phase: str) -> str:
+    """`ssh` of `ssh: banner`, whose steps come again with every try. What stands behind another colon is a reason."""
+    return "ssh" if phase.startswith("ssh: ") else phase
 
 
 class RowState(StrEnum):
@@ -69,6 +75,8 @@ class Board:
 
     def __init__(self) -> None:
         self._rows: dict[Address, Row] = {}
+        self._untouched_per_hour_usd = Decimal(0)
+        self._untouched_from: datetime | None = None
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self._rows.values())
@@ -81,6 +89,10 @@ class Board:
 
     def take(self, event: Event) -> bool:
         """Fold one event in. True when its address entered another state, or another stage of its work."""
+        untouched = event.details.get(UNTOUCHED)
+        if event.type is EventType.CHANGE_SUMMARY and isinstance(untouched, int | float):
+            self._untouched_per_hour_usd = Decimal(str(untouched))
+            self._untouched_from = event.at
         if event.address is None:
             return False
         row = self._rows.setdefault(event.address, Row(event.address))
@@ -109,9 +121,12 @@ class Board:
         return sum(1 for row in self if row.state is state)
 
     def spent_usd(self, now: datetime) -> Decimal:
-        return sum((row.spent_usd(now) for row in self), Decimal(0))
+        began = self._untouched_from
+        seconds = max(0.0, (now - began).total_seconds()) if began is not None else 0.0
+        beside = self._untouched_per_hour_usd * Decimal(str(round(seconds, 3))) / _HOUR
+        return sum((row.spent_usd(now) for row in self), beside)
 
     def per_hour_usd(self) -> Decimal:
-        """What the things of this run that exist cost now."""
+        """What the stack costs now: the things of this run that exist, and what runs beside them."""
         prices = (row.price_per_hour_usd for row in self if row.billed_from is not None and row.billed_to is None)
-        return sum((price for price in prices if price is not None), Decimal(0))
+        return sum((price for price in prices if price is not None), self._untouched_per_hour_usd)

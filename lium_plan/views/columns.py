@@ -1,10 +1,16 @@
-"""Columns: aligned text tables without lines, readable by people and by `awk`."""
+"""Columns: aligned text tables without lines, readable by people and by `awk`.
+
+On a terminal that is narrower than the table, ids are cut to 8 characters, and then the columns go that matter least.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from lium_plan.views.paint import PLAIN, Paint
+
+_ID = re.compile(r"\b([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 
 
 def columns(
@@ -14,13 +20,32 @@ def columns(
     right: Sequence[int] = (),
     paint: Paint = PLAIN,
     indent: str = "",
+    least: Sequence[int] = (),
 ) -> str:
-    """Headers and rows as lines; the columns numbered in `right` are right-aligned, empty columns are left out."""
+    """Headers and rows as lines; the columns numbered in `right` are right-aligned, empty columns are left out.
+
+    `least`: those that can go where the terminal (`paint.width`) is too narrow, the first one first.
+    """
     shown = [index for index in range(len(headers)) if not rows or any(row[index] for row in rows)]
-    widths = {index: max([len(headers[index]), *(len(row[index]) for row in rows)]) for index in shown}
+    widths = _widths(headers, rows, shown)
+    if paint.width is not None and _total(widths, indent) > paint.width:
+        rows = [[_ID.sub(r"\1", cell) for cell in row] for row in rows]
+        widths = _widths(headers, rows, shown)
+        for index in least:
+            if index in shown and _total(widths, indent) > paint.width:
+                shown.remove(index)
+                del widths[index]
 
     def line(cells: Sequence[str]) -> str:
         padded = [cells[i].rjust(widths[i]) if i in right else cells[i].ljust(widths[i]) for i in shown]
         return (indent + "  ".join(padded)).rstrip()
 
     return "".join(f"{text}\n" for text in (paint("bold", line(headers)), *(line(row) for row in rows)))
+
+
+def _widths(headers: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[int]) -> dict[int, int]:
+    return {index: max([len(headers[index]), *(len(row[index]) for row in rows)]) for index in shown}
+
+
+def _total(widths: dict[int, int], indent: str) -> int:
+    return len(indent) + sum(widths.values()) + 2 * (len(widths) - 1)

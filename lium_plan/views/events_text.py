@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
@@ -9,10 +10,10 @@ from lium_plan.addresses import Address
 from lium_plan.diagnostics import Diagnostic
 from lium_plan.engine.events import ActionResult, Event, EventType, ResultKind, RunReport
 from lium_plan.kinds.protocol import Verb
-from lium_plan.views.board import Board, RowState
+from lium_plan.money import amount, rate
+from lium_plan.views.board import Board, RowState, without_steps
 from lium_plan.views.columns import columns
 from lium_plan.views.diagnostics_text import diagnostic_text
-from lium_plan.views.money import amount, rate
 from lium_plan.views.paint import PLAIN, Paint, first_line, one_line
 from lium_plan.views.plan_text import SYMBOLS
 from lium_plan.views.proof_text import proof_text
@@ -31,6 +32,12 @@ PAST = {
     Verb.MOVE: "moved",
 }
 _LISTED = 30
+_PLACE = re.compile(
+    r"\b(?:fleet|task)\.[a-z0-9-]+\[[a-z0-9-]+\](?:\.bootstrap)?"
+    r"|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+    r"|(?<![\w.])[\w.-]+\.[\w.-]*:[0-9]{1,5}\b|\b(?:[0-9]{1,3}\.){3}[0-9]{1,3}\b|\bport [0-9]{1,5}\b"
+)
+"""What may differ between two words for one cause: address, id, host and port."""
 
 
 def event_text(event: Event, board: Board, paint: Paint = PLAIN) -> str:
@@ -41,11 +48,13 @@ def event_text(event: Event, board: Board, paint: Paint = PLAIN) -> str:
         case EventType.APPLY_START | EventType.PHASE if event.address is not None:
             row = board.row(event.address)
             symbol = SYMBOLS[row.verb] if row is not None and row.verb is not None else " "
-            words = one_line(event.phase or event.message or "started").partition(": ")[0]
+            words = one_line(without_steps(event.phase or event.message or "started"))
             return f"{at} {symbol} {address}: {words}\n"
         case EventType.APPLY_COMPLETE:
             row = board.row(event.address) if event.address is not None else None
-            took = f" after {duration(row.seconds(event.at))}" if row is not None else ""
+            elapsed = event.details.get("elapsed_s")
+            seconds = elapsed if isinstance(elapsed, int | float) else row.seconds(event.at) if row is not None else 0
+            took = f" after {duration(seconds)}" if row is not None else ""
             word = PAST[event.verb] if event.verb is not None else "done"
             price = f"  {rate(event.price_per_hour_usd)}" if event.price_per_hour_usd is not None else ""
             return f"{at} {paint('green', '✓')} {address}: {word}{took}{price}\n"
@@ -53,7 +62,7 @@ def event_text(event: Event, board: Board, paint: Paint = PLAIN) -> str:
             cause = event.message or (event.diagnostic.message if event.diagnostic else "failed")
             return f"{at} {paint('bold red', '✗')} {address}: {first_line(cause)}\n"
         case EventType.APPLY_SKIPPED:
-            return f"{at} {paint('yellow', '·')} {address}: skipped{_because(event)}\n"
+            return f"{at} {paint('yellow', '·')} {address}: {_why_skipped(event)}\n"
         case EventType.SUBSTITUTION:
             node = one_line(str(event.details.get("to_node_id", "another node")))
             price = f" at {rate(event.price_per_hour_usd)}" if event.price_per_hour_usd is not None else ""
@@ -62,8 +71,11 @@ def event_text(event: Event, board: Board, paint: Paint = PLAIN) -> str:
             return ""
 
 
-def _because(event: Event) -> str:
-    return f": {one_line(event.message.removeprefix('skipped: '))}" if event.message else ""
+def _why_skipped(event: Event) -> str:
+    message = one_line(event.message or "")
+    if message.startswith("interrupted"):
+        return message
+    return f"skipped: {message.removeprefix('skipped: ')}" if message else "skipped"
 
 
 def heartbeat_text(board: Board, now: datetime, paint: Paint = PLAIN) -> str:
@@ -96,9 +108,8 @@ def _results(results: Iterable[ActionResult], paint: Paint) -> str:
         return ""
     good = [item for item in items if item.kind is ResultKind.DONE]
     others = [item for item in items if item.kind is not ResultKind.DONE]
-    told: set[tuple[str, str]] = set()
-    rows = [_result_row(item, told) for item in others]
-    rows += [_result_row(item, told) for item in good] if len(good) <= _LISTED else [_folded_row(good)]
+    rows = [_result_row(item) for item in others]
+    rows += [_result_row(item) for item in good] if len(good) <= _LISTED else [_folded_row(good)]
     order = sorted(range(len(rows)), key=lambda index: rows[index][0] == "done")
     return columns(("RESULT", "WHAT", "", "TIME", "WHY"), [rows[index] for index in order], right=(3,), paint=paint)
 
@@ -107,16 +118,13 @@ def _folded_row(good: list[ActionResult]) -> tuple[str, str, str, str, str]:
     return ("done", f"{len(good)} actions", "", duration(max(item.seconds for item in good)), "")
 
 
-def _result_row(item: ActionResult, told: set[tuple[str, str]]) -> tuple[str, str, str, str, str]:
+def _result_row(item: ActionResult) -> tuple[str, str, str, str, str]:
+    """Of what failed the cause is told below, once for all that it stopped."""
     took = duration(item.seconds) if item.kind is not ResultKind.SKIPPED else ""
     word = PAST[item.verb] if item.kind is ResultKind.DONE else item.verb.value
-    why = ""
+    why = one_line(item.note, 100)
     if item.kind is ResultKind.SKIPPED:
         why = f"because of {item.because}" if item.because is not None else "the run had ended"
-    elif item.cause is not None:
-        key = (item.cause.code, item.cause.message)
-        why = "the same" if key in told else first_line(item.cause.message, 80)
-        told.add(key)
     return (item.kind.value, str(item.address), word, took, why)
 
 
@@ -125,8 +133,8 @@ def _causes(results: Iterable[ActionResult], paint: Paint) -> str:
     causes: dict[tuple[str, str], tuple[Diagnostic, list[Address]]] = {}
     for item in results:
         if item.cause is not None:
-            # Members of a fleet fail alike; only their addresses and logs differ.
-            key = (item.cause.code, item.cause.message)
+            # Members of a fleet fail alike; only where they are differs.
+            key = (item.cause.code, _PLACE.sub("…", item.cause.message))
             causes.setdefault(key, (item.cause, []))[1].append(item.address)
     return "".join(
         diagnostic_text(cause, paint) + (_also(addresses, cause) if len(addresses) > 1 else "")
@@ -150,9 +158,15 @@ def _closing(report: RunReport, paint: Paint) -> str:
         running = f"No pod runs, and {rate(report.running_per_hour_usd)} is still billed."
     elif report.open_effects or report.strays:
         running = "Nothing that the state knows runs."
+    elif report.released:
+        running = f"Nothing of stack {report.stack} runs."
     else:
-        running = "Nothing runs, nothing is billed."
+        running = f"Nothing of stack {report.stack} runs, nothing of it is billed."
     lines = [running]
+    if report.released:
+        noun = "released pod costs" if report.released == 1 else "released pods cost"
+        unseen = "" if report.released_seen else ", unless ended meanwhile"
+        lines.append(f"{report.released} {noun} {rate(report.released_per_hour_usd)}{unseen}.")
     if report.strays:
         verb = "costs" if report.strays == 1 else "cost"
         lines.append(f"{report.strays} more that it does not know {verb} {rate(report.strays_per_hour_usd)}.")

@@ -11,10 +11,11 @@ from enum import StrEnum
 
 from lium_plan.answers import OffersAnswer
 from lium_plan.kinds.pod.offers import Offer
+from lium_plan.money import rate
 from lium_plan.views.columns import columns
 from lium_plan.views.diagnostics_json import document
 from lium_plan.views.documents import Document, OfferRow
-from lium_plan.views.money import number, rate
+from lium_plan.views.money import number
 from lium_plan.views.offer_rows import offer_json, offer_words
 from lium_plan.views.paint import PLAIN, Paint, printable
 from lium_plan.views.times import clock, stamp
@@ -32,7 +33,7 @@ def offers_text(answer: OffersAnswer, paint: Paint = PLAIN, *, limit: int | None
     if shown:
         headers = ("GPU", "$/H", "$/GPU/H", "CPU", "MEMORY", "DISK", "LOCAL", "WHERE", "TIER", "DOWN", "NODE")
         rows = [_row(offer) for offer in shown]
-        parts.append(columns(headers, rows, right=(1, 2, 3, 4, 5, 6, 9), paint=paint))
+        parts.append(columns(headers, rows, right=(1, 2, 3, 4, 5, 6, 9), paint=paint, least=(6, 2, 9, 5, 3, 8)))
     more = len(answer.offers) - len(shown)
     count = "1 offer" if len(answer.offers) == 1 else f"{len(answer.offers)} offers"
     summary = f"{count} on {answer.nodes} nodes, prices of {clock(answer.generated_at)}"

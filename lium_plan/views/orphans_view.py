@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from lium_plan.answers import Deleted, Orphan, Orphans
+from lium_plan.money import amount, rate
 from lium_plan.views.columns import columns
 from lium_plan.views.diagnostics_json import document
 from lium_plan.views.documents import Document
-from lium_plan.views.money import amount, optional_number, rate
+from lium_plan.views.money import optional_number
 from lium_plan.views.paint import PLAIN, Paint, one_line
 from lium_plan.views.times import optional_stamp, stamp
 

@@ -1,4 +1,4 @@
-"""Paint: colours when the caller says so, and text that cannot move the cursor.
+"""Paint: colours and a width when the caller says so, and text that cannot move the cursor.
 
 Owns the escape sequences. Decides nothing about terminals.
 """
@@ -26,6 +26,8 @@ class Paint:
     """`Paint(True)("red", text)` is red text, `Paint(False)(…)` the text as it is."""
 
     colours: bool = False
+    width: int | None = None
+    """Columns of the terminal; None: it is none, and nothing is to be left out."""
 
     def __call__(self, style: str, text: str) -> str:
         """`style` is one or more of bold dim red green yellow blue magenta cyan, separated by spaces."""

@@ -182,6 +182,7 @@ def _action_private(action: Action) -> Document:
         "counted": action.counted,
         "source": action.source,
         "releases": action.releases,
+        "lacks_offer": action.lacks_offer,
         "forces": [change.forces for change in action.changes],
         "offer": None if action.offer is None else _offer_private(action.offer),
         "alternatives": [_offer_private(offer) for offer in action.alternatives],
@@ -289,6 +290,7 @@ def _read_action(row: ActionRow, hidden: Mapping[str, Any]) -> Action:
         counted=hidden["counted"],
         source=hidden["source"],
         releases=hidden["releases"],
+        lacks_offer=hidden["lacks_offer"],
     )
 
 

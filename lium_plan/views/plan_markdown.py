@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 from lium_plan.diagnostics import Diagnostic
 from lium_plan.engine.events import RunReport
+from lium_plan.money import rate
 from lium_plan.planning.plan import Plan
 from lium_plan.views.diagnostics_text import diagnostics_text
 from lium_plan.views.events_text import report_text
-from lium_plan.views.money import rate
-from lium_plan.views.plan_text import plan_text
+from lium_plan.views.plan_text import plan_text, without_offer
 
 LIMIT = 60_000
 """Characters; GitHub refuses comments longer than 65 536."""
@@ -32,7 +32,7 @@ def plan_markdown(plan: Plan) -> str:
     else:
         head = f"### {where}: {counts.total} changes" if counts.total != 1 else f"### {where}: 1 change"
     cells = (counts.create, counts.update, counts.reboot, counts.replace, counts.destroy, counts.run)
-    cost = f"{rate(plan.cost.before_per_hour_usd)} → {rate(plan.cost.after_per_hour_usd)}"
+    cost = f"{rate(plan.cost.before_per_hour_usd)} → {rate(plan.cost.after_per_hour_usd)}{without_offer(plan)}"
     lines = [
         head,
         "",

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from lium_plan.kinds.protocol import Verb
+from lium_plan.money import amount, balance_and_minimum, most, rate
+from lium_plan.money import price as money
 from lium_plan.planning.plan import Action, Cost, Drift, Open, Plan
-from lium_plan.views.money import amount, rate
-from lium_plan.views.money import price as money
 from lium_plan.views.offer_rows import offer_words
 from lium_plan.views.paint import PLAIN, Paint, one_line
 from lium_plan.views.times import clock, duration, stamp
@@ -42,6 +42,7 @@ _COLOURS = {
     Verb.MOVE: "blue",
 }
 _FOLDING = (Verb.CREATE, Verb.RUN, Verb.FORGET, Verb.MOVE)
+NO_OFFER = "no offer"
 _FOLD_ABOVE = 8
 _FOLD_SHOWN = 3
 _ADDRESS_WIDTH = 35
@@ -129,7 +130,7 @@ def _action_rows(plan: Plan, verbose: bool) -> Iterator[_Row]:
 
 
 def _group(action: Action) -> tuple[Verb, str, str, str]:
-    part = "released" if action.releases else action.address.part or ""
+    part = "released" if action.releases else NO_OFFER if action.lacks_offer else action.address.part or ""
     return (action.verb, action.address.head, action.address.name, part)
 
 
@@ -144,16 +145,16 @@ def _folded(actions: Sequence[Action]) -> dict[tuple[Verb, str, str, str], list[
 
 def _fold_row(rest: Sequence[Action]) -> _Row:
     first = rest[0]
-    prices = [found for action in rest if (found := _price_of(action)) is not None]
+    prices = [found for action in rest if not action.lacks_offer and (found := _price_of(action)) is not None]
     part = f".{first.address.part}" if first.address.part else ""
     address = f"{first.address.head}.{first.address.name}[…]{part}"
     words = f"… and {len(rest)} more like these (-v shows all)"
     note = ""
     if prices:
         low, high = min(prices), max(prices)
-        spread = money(low) if low == high else f"{money(low)} to {money(high)}"
+        spread = money(low) if low == high else f"{money(low, high)} to {money(high, low)}"
         note = f"(together; {spread} each)"
-    price = f"{amount(sum(prices, Decimal(0)))}/h" if prices else ""
+    price = f"{amount(sum(prices, Decimal(0)))}/h" if prices else NO_OFFER if first.lacks_offer else ""
     return _Row(_COLOURS[first.verb], SYMBOLS[first.verb], address, words, price, note)
 
 
@@ -175,10 +176,14 @@ def _rows_of(action: Action, *, verbose: bool, destroying: bool) -> Iterator[_Ro
         yield from (_Row(style, "", "", line) for line in lines[1:])
         if action.offer is not None:
             yield _Row(style, "", "", offer_words(action.offer), rate(action.offer.price_per_hour_usd), _note(action))
+        elif action.lacks_offer:
+            yield _Row(style, "", "", one_line(action.title), NO_OFFER)
         return
     title, _, unit = action.title.partition("\t")
+    if action.lacks_offer:
+        unit = NO_OFFER
     middle = offer_words(action.offer) if action.offer is not None else one_line(title)
-    price = _price_of(action)
+    price = None if action.lacks_offer else _price_of(action)
     note = _note(action)
     if reasons:
         marked = f"# {reasons}" if action.verb in _REASONED else f"({reasons})"
@@ -202,9 +207,9 @@ def _reason(action: Action, *, destroying: bool) -> str:
 def _note(action: Action) -> str:
     words = []
     if action.offer is not None and action.alternatives:
-        words.append(f"2nd choice {money(action.alternatives[0].price_per_hour_usd)}")
+        words.append(f"2nd choice {money(action.alternatives[0].price_per_hour_usd, action.offer.price_per_hour_usd)}")
     if action.ceiling_per_hour_usd is not None and action.offer is not None:
-        words.append(f"ceiling {money(action.ceiling_per_hour_usd)}")
+        words.append(f"ceiling {most(action.ceiling_per_hour_usd, action.offer.price_per_hour_usd)}")
     return f"({', '.join(words)})" if words else ""
 
 
@@ -320,10 +325,8 @@ def _balance(cost: Cost) -> str:
     """Of all that is open on the account, ours or not: it pays for everything."""
     hours = (cost.runway_s or 0) / 3600
     lasts = f"{hours:,.0f} h" if hours >= 10 else f"{hours:.1f} h"
-    balance, floor = cost.balance_usd or Decimal(0), cost.balance_floor_usd or Decimal(0)
-    return (
-        f"{amount(balance)} lasts {lasts} with all open pods of the account; to rent takes more than {amount(floor)}."
-    )
+    balance, least = balance_and_minimum(cost.balance_usd or Decimal(0), cost.balance_floor_usd or Decimal(0))
+    return f"{balance} lasts {lasts} with all open pods of the account; to rent takes more than {least}."
 
 
 def _cost(plan: Plan) -> str:
@@ -335,11 +338,18 @@ def _cost(plan: Plan) -> str:
         text += f", at most {amount(cost.until_ttl_usd)} until the last TTL" if cost.until_ttl_usd else ""
     elif cost.after_per_hour_usd:
         text += ", without an end: a pod has no TTL"
-    text += "."
+    text += f"{without_offer(plan)}."
     if plan.rate_limit_wait_s > 0:
         wait = plan.rate_limit_wait_s
         text += f" Rate limits add about {f'{wait:.0f} s' if wait < 120 else duration(wait)}."
     return text
+
+
+def without_offer(plan: Plan) -> str:
+    """`; 2 have no offer and are not in this figure`, or nothing."""
+    count = sum(action.lacks_offer for action in plan.actions)
+    have = "1 has no offer and is" if count == 1 else f"{count} have no offer and are"
+    return f"; {have} not in this figure" if count else ""
 
 
 def _outputs_text(plan: Plan) -> str:

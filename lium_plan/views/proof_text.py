@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from lium_plan.engine.events import Proof
+from lium_plan.money import rate, summed
 from lium_plan.views.columns import columns
-from lium_plan.views.money import amount, rate
 from lium_plan.views.paint import PLAIN, Paint
 from lium_plan.views.times import stamp
 
@@ -15,14 +15,14 @@ from lium_plan.views.times import stamp
 def proof_text(proofs: Sequence[Proof], paint: Paint = PLAIN) -> str:
     """What remains comes first. The sum counts only what the server stated."""
     ordered = sorted(proofs, key=lambda proof: proof.gone)
-    table = columns(
-        ("PROOF", "WHAT", "ID", "REMOVED", "TOTAL"), [_row(proof) for proof in ordered], right=(4,), paint=paint
-    )
+    stated, total = summed([proof.total_usd for proof in ordered if proof.total_usd is not None])
+    left_to_show = iter(stated)
+    rows = [_row(proof, "" if proof.total_usd is None else next(left_to_show)) for proof in ordered]
+    table = columns(("PROOF", "WHAT", "ID", "REMOVED", "TOTAL"), rows, right=(4,), paint=paint)
     gone = sum(1 for proof in proofs if proof.gone)
-    stated = [proof.total_usd for proof in proofs if proof.total_usd is not None]
     words = f"{gone} of {len(proofs)} gone"
     if stated:
-        words += f", {amount(sum(stated, Decimal(0)))} in all by the server's statements"
+        words += f", {total} in all by the server's statements"
     left = [proof.price_per_hour_usd for proof in proofs if not proof.gone and proof.price_per_hour_usd is not None]
     if gone < len(proofs):
         words += f"; {paint('bold red', f'{len(proofs) - gone} left')}"
@@ -30,9 +30,8 @@ def proof_text(proofs: Sequence[Proof], paint: Paint = PLAIN) -> str:
     return f"{table}{words}.\n"
 
 
-def _row(proof: Proof) -> tuple[str, str, str, str, str]:
+def _row(proof: Proof, total: str) -> tuple[str, str, str, str, str]:
     removed = stamp(proof.removed_at.replace(microsecond=0)) if proof.removed_at is not None else ""
     if not proof.gone and proof.price_per_hour_usd is not None:
         removed = f"still {rate(proof.price_per_hour_usd)}"
-    total = amount(proof.total_usd) if proof.total_usd is not None else ""
     return ("gone" if proof.gone else "LEFT", proof.address, proof.id, removed, total)

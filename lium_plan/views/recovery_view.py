@@ -5,8 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 
 from lium_plan.answers import Recovered
+from lium_plan.money import rate
 from lium_plan.views.columns import columns
-from lium_plan.views.money import rate
 from lium_plan.views.paint import PLAIN, Paint
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from decimal import Decimal
 
 from lium_plan.kinds.protocol import Json, Record
+from lium_plan.money import rate
 from lium_plan.planning.plan import OutputValue
 from lium_plan.state.model import State
 from lium_plan.views.columns import columns
 from lium_plan.views.events_text import outputs_text
-from lium_plan.views.money import rate
 from lium_plan.views.paint import PLAIN, Paint, one_line, printable
 from lium_plan.views.plan_json import outputs_json
 from lium_plan.views.state_json import in_order, shown_status
@@ -22,7 +22,7 @@ def state_text(state: State, outputs: Mapping[str, OutputValue], paint: Paint = 
     """What we believe we own, what is not settled, what was released, and the outputs."""
     title = f"{state.project}, stack {state.stack} (serial {state.serial}, lineage {state.lineage[:8]})\n"
     rows = [_row(record, state) for record in in_order(state)]
-    table = columns(("ADDRESS", "STATUS", "ID", "WHAT", "$/H", "SSH"), rows, right=(4,), paint=paint)
+    table = columns(("ADDRESS", "STATUS", "ID", "WHAT", "$/H", "SSH"), rows, right=(4,), paint=paint, least=(5, 3))
     parts = [title + "\n" + (table if rows else "It holds nothing.\n")]
     if state.open:
         lines = [

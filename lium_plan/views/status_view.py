@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from lium_plan.answers import PodStatus, StatusAnswer, TaskStatus
+from lium_plan.money import summed
 from lium_plan.views.columns import columns
 from lium_plan.views.diagnostics_json import document
 from lium_plan.views.documents import Document
-from lium_plan.views.money import amount, number, rate
+from lium_plan.views.money import number
 from lium_plan.views.paint import PLAIN, Paint, printable
 from lium_plan.views.times import duration, stamp
 
@@ -16,11 +17,12 @@ def status_text(answer: StatusAnswer, paint: Paint = PLAIN) -> str:
     if not answer.pods:
         return "No pods.\n"
     headers = ("ADDRESS", "STATUS", "PHASE", "GPU", "USE", "AGE", "$/H", "SPENT", "TTL LEFT", "DRIFT", "NODE")
-    rows = [_row(pod) for pod in answer.pods]
-    table = columns(headers, rows, right=(5, 6, 7, 8), paint=paint)
+    prices, price = summed([pod.price_per_hour_usd for pod in answer.pods])
+    spent, so_far = summed([pod.spent_usd for pod in answer.pods])
+    rows = [_row(*each) for each in zip(answer.pods, prices, spent, strict=True)]
+    table = columns(headers, rows, right=(5, 6, 7, 8), paint=paint, least=(10, 2, 5, 3, 4))
     noun = "pod" if len(answer.pods) == 1 else "pods"
-    total = rate(answer.total_per_hour_usd)
-    sums = f"\n{len(answer.pods)} {noun}, {paint('bold', total)}, {amount(answer.total_spent_usd)} so far.\n"
+    sums = f"\n{len(answer.pods)} {noun}, {paint('bold', f'{price}/h')}, {so_far} so far.\n"
     return f"{table}{sums}{_tasks_text(answer.tasks, paint)}"
 
 
@@ -37,7 +39,8 @@ def _tasks_text(tasks: tuple[TaskStatus, ...], paint: Paint) -> str:
         )
         for task in tasks
     ]
-    table = columns(("TASK", "STATUS", "EXIT", "STARTED", "ENDED", "LOG"), rows, right=(2,), paint=paint)
+    headers = ("TASK", "STATUS", "EXIT", "STARTED", "ENDED", "LOG")
+    table = columns(headers, rows, right=(2,), paint=paint, least=(5, 3, 4))
     return f"\n{table}{''.join(map(_last_words, tasks))}"
 
 
@@ -47,7 +50,7 @@ def _last_words(task: TaskStatus) -> str:
     return f"\n{task.address}, its last lines:\n" + "".join(f"    {printable(line)}\n" for line in task.last_lines)
 
 
-def _row(pod: PodStatus) -> tuple[str, ...]:
+def _row(pod: PodStatus, price: str, spent: str) -> tuple[str, ...]:
     use = pod.use
     return (
         pod.address,
@@ -56,8 +59,8 @@ def _row(pod: PodStatus) -> tuple[str, ...]:
         f"{pod.gpu_count}×{pod.gpu}",
         f"{use.utilisation_percent}% {use.memory_used_mib}/{use.memory_total_mib}MiB" if use is not None else "",
         duration(pod.age_s),
-        rate(pod.price_per_hour_usd).removesuffix("/h"),
-        amount(pod.spent_usd),
+        price if pod.price_per_hour_usd else "",
+        spent,
         duration(pod.ttl_left_s) if pod.ttl_left_s is not None else "none",
         printable(", ".join(pod.drift)),
         pod.node_id,

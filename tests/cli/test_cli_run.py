@@ -97,7 +97,7 @@ def test_from_nothing_to_nothing(environ: Mapping[str, str], tmp_path: Path) -> 
         terminal.type("quickstart\n")
         assert terminal.end() == 0, terminal.shown
         assert re.search(r"1 of 1 gone, \$[0-9.]+ in all", terminal.shown)
-        assert "Nothing runs, nothing is billed." in terminal.shown
+        assert "Nothing of stack default runs, nothing of it is billed." in terminal.shown
 
 
 def test_apply_as_a_stream_whose_reader_leaves(environ: Mapping[str, str], tmp_path: Path) -> None:

@@ -85,6 +85,8 @@ def test_while_pods_are_created(project: Project, number: signal.Signals) -> Non
         process.send_signal(number)
         done = stop(process, within_s=WITHIN_S)
     assert_saved(project, done)
+    assert done.out.count("rented, not set up yet, $") == 2
+    assert "Interrupted: starting nothing new, waiting for 2 answers; again to stop at once." in done.err
     gone_for_good(project)
 
 

@@ -69,9 +69,9 @@ RENT = "POST /executors/*/rent"
 APPLY_POINTS = (
     *("before POST /volumes #1", "answered POST /volumes #1"),
     *("before POST /templates #1", "answered POST /templates #1"),
-    *(f"before {RENT} #{number}" for number in range(1, 6)),
+    *(f"before {RENT} #{number}" for number in (1, 3, 5)),
     f"half {RENT} #3",
-    *(f"answered {RENT} #{number}" for number in range(1, 6)),
+    *(f"answered {RENT} #{number}" for number in (1, 3, 5)),
     *("before journal #1", "before journal #13", "before journal #30"),
     *("after journal #4", "after journal #9", "after journal #16"),
     *("torn journal #3", "torn journal #7", "torn journal #12", "torn journal #25"),

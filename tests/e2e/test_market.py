@@ -199,12 +199,33 @@ def test_a_pod_that_comes_back_dearer_is_given_back(market: Sim, another: Callab
     dearer = {"do": "twist", "twist": {"price_factor": 10}}
     market.fault(dearer, match=on_rent(project, times=None))
     failed = project.apply(expect=3)
-    assert "2 nodes refused, or came back dearer" in failed.out + failed.err, failed
+    assert "given back on node" in failed.out + failed.err, failed
+    assert "it costs $3.00/h, the ceiling is $2.00/h" in failed.out + failed.err, failed
     assert "exclude_nodes" not in failed.out + failed.err, failed
     assert_agreed(project, 0)
     rows = project.ledger("pod")
     assert [row["to"] is not None for row in rows] == [True] * MODELS["L4"]
     assert all(row["id"] in failed.out for row in rows), failed
+    ended(project)
+
+
+@pytest.mark.timeout(120)
+def test_an_image_that_never_starts_is_no_fault_of_the_market(market: Sim, another: Callable[[Sim], Project]) -> None:
+    project = another(market)
+    project.write(ONE.replace("MODEL", "A5000").replace("ubuntu:22.04", "limsim/fails-x:1"))
+    failed = project.apply(expect=3)
+    said = " ".join((failed.out + failed.err).split())
+    why = "failed to register layer of limsim/fails-x: unexpected EOF"
+    assert f"creation failed on 3 nodes: Container creation failed due to {why}" in said, failed
+    assert "check the image limsim/fails-x:1 (and its registry login)" in said, failed
+    assert f"giving it back: Container creation failed due to {why}" in said, failed
+    events = project.run("events", "--json", expect=0).json["events"]
+    forgotten = [item["result"] for item in events if item["action"] == "forget" and item["id"]]
+    given_back = [
+        result for result in forgotten if result.startswith(f"given back: Container creation failed due to {why}")
+    ]
+    assert len(given_back) == len(project.ledger("pod")) == 3, forgotten
+    assert_agreed(project, 0)
     ended(project)
 
 

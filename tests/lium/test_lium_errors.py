@@ -85,6 +85,11 @@ def test_the_text_says_where_what_and_which_request() -> None:
     assert str(refused(599, None, "odd")).startswith("POST /executors/n/rent: 599: odd")
 
 
+def test_a_reason_begins_with_the_servers_words() -> None:
+    told = refused(404, "node_not_found", "Node not found").reason
+    assert told == "Node not found (404 Not Found, code node_not_found, request req-1, POST /executors/n/rent)"
+
+
 CAPACITY = (
     (404, "node_not_found"),
     (400, "node_unavailable"),

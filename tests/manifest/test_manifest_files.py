@@ -210,3 +210,15 @@ def test_strings_are_what_was_written(tmp_path: Path) -> None:
     text = f"project: demo\ntemplates:\n  t:\n    image: ubuntu\n    env:\n{rows.replace('        ', '      ')}"
     block = loaded(tmp_path, {"lium.yaml": text}).block("templates", "t")
     assert [text.reveal() for text in block.env.values()] == values
+
+
+def test_a_file_that_is_not_there_is_told_with_the_other_faults_of_its_block(tmp_path: Path) -> None:
+    fleet = "{resources: {gpu: H100}, image: ubuntu, ttl: 90, bootstrap: {files: [{source: nope.sh, target: a.sh}]}}"
+    task = "{fleet: a, commands: [x], files: [{source: there.sh, target: b}, {source: gone, target: c}]}"
+    text = f"version: 1\nproject: p\nfleets: {{a: {fleet}}}\ntasks: {{t: {task}}}\n"
+    found = refused(tmp_path, {"lium.yaml": text, "there.sh": ""})
+    assert [item.partition(": ")[2] for item in found[1:]] == [
+        "unreadable-file: 'nope.sh' does not exist",
+        "unreadable-file: 'gone' does not exist",
+    ]
+    assert "bad-value" in found[0]

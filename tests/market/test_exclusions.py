@@ -110,9 +110,9 @@ def loosened(wanted: Requirement, name: str, offer: Offer) -> Requirement:
     elif name in ("cpu", "memory", "disk"):
         written[name] = text
     elif name not in gpu:
-        outer[name] = Decimal(text) if name in ("max_price", "min_cuda") else text
+        outer[name] = Decimal(text.removeprefix("$")) if name in ("max_price", "min_cuda") else text
     if name in ("max_price", "min_cuda"):
-        return replace(wanted, **{FIELDS.get(name, name): Decimal(text)})
+        return replace(wanted, **{FIELDS.get(name, name): Decimal(text.removeprefix("$"))})
     read = requirement_of(FleetBlock.model_validate({"image": "any", "resources": written, **outer}))
     field = FIELDS.get(name, name)
     return replace(wanted, **{field: getattr(read, field)})
@@ -191,6 +191,8 @@ def test_what_a_person_reads() -> None:
         ("32GB..64GB", 249, "32GB..249GB"),
         ("32GB..", 16, "16GB.."),
         ("..8GB", 16, "..16GB"),
+        ("64GB", 128, "64GB.."),
+        ("64GB", 32, "32GB.."),
     ],
 )
 def test_a_range_is_opened_on_one_side_only(written: str, has: int, advice: str) -> None:

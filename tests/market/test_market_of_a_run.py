@@ -136,8 +136,20 @@ async def test_a_price_beyond_the_ceiling_is_not_taken() -> None:
     assert (await scene.claim(0)).offer.price_per_hour_usd == Decimal("2.20")
     scene = Scene(market("n1 1 2.00"), 1)
     scene.feed = market("n1 1 2.20001")
-    with pytest.raises(ActionFailed, match=r"max_price 2\.2 excludes 1 of 1"):
+    with pytest.raises(ActionFailed, match=r"its ceiling \$2\.20 excludes 1 of 1; max_price \$2\.21 would"):
         await scene.claim(0)
+
+
+@virtual
+async def test_who_has_what_would_have_fitted_is_said_first() -> None:
+    scene = Scene(market("n1 1 2.00", "n2 1 2.00"), 3)
+    for index in (0, 1):
+        await scene.claim(index)
+    with pytest.raises(ActionFailed) as caught:
+        await scene.claim(2)
+    said = caught.value.diagnostic.message
+    start = "nothing to rent: only 2 such nodes are on the market, and fleet.a[0], fleet.a[1] have them"
+    assert said.startswith(start), said
 
 
 @virtual
@@ -160,7 +172,7 @@ async def test_the_ceilings_of_those_who_wait_bind_when_they_are_placed_anew() -
     assert scene.ceilings[member(2)] == Decimal("2.20")
     scene.feed = market("n2 1 1.05", "n3 1 2.00", "n4 1 1.90")
     claims = [await scene.claim(0, "n1")]
-    with pytest.raises(ActionFailed, match="nothing to rent"):
+    with pytest.raises(ActionFailed, match=r"nothing (else )?to rent"):
         await scene.claim(1)
     claims.append(await scene.claim(2))
     assert [claim.offer.node_id for claim in claims] == ["n2", "n3"]
@@ -177,7 +189,7 @@ async def test_the_gpus_of_a_node_are_not_handed_out_twice() -> None:
     # Read anew, and the server's snapshot is older than the rents: it still shows all as free.
     scene.desk.release(member(3))
     assert (await scene.claim(3, planned=False)).offer.node_id == taken[3]
-    with pytest.raises(ActionFailed, match="nothing to rent"):
+    with pytest.raises(ActionFailed, match=r"nothing (else )?to rent"):
         await scene.claim(4)
 
 
@@ -359,7 +371,7 @@ async def test_the_ceiling_of_the_first_offer_does_not_climb_with_the_next_ones(
     second = await scene.claim(0, "n1")
     assert (second.offer.node_id, second.ceiling_per_hour_usd) == ("n2", Decimal("1.10000"))
     scene.desk.release(member(0))
-    with pytest.raises(ActionFailed, match="nothing to rent"):
+    with pytest.raises(ActionFailed, match=r"nothing (else )?to rent"):
         await scene.claim(0, "n1", "n2")
 
 

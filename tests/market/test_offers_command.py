@@ -113,7 +113,8 @@ def test_when_nothing_fits_each_constraint_has_its_nearest() -> None:
     assert by_name["regions"].sentence.startswith("regions us excludes 1 of 4; de with ")
     (said,) = found.diagnostics
     assert said.code == "no-offer"
-    assert "disk 500GB.. excludes 4 of 4" in said.message
+    assert said.message == "nothing on offer fits", "what excludes what is told once, beside it"
+    assert offers_text(found).count("disk 500GB.. excludes 4 of 4") == 1
 
 
 def needs(count: int, **filters: object) -> list[Need]:
@@ -135,7 +136,10 @@ def test_what_a_fleet_would_get() -> None:
     assert "fleet.a[3]  nothing" in text
     (said,) = found.diagnostics
     assert (said.code, said.address) == ("no-offer", "fleet.a")
-    assert said.message.startswith("nothing for 1 of 4 members: spot_policy on-demand excludes 1 of 4; auto would give")
+    assert said.message.startswith(
+        "nothing for 1 of 4 members: only 3 such nodes are on the market, and fleet.a[0], fleet.a[1], fleet.a[2] have "
+        "them; spot_policy on-demand excludes 1 of 4; auto would give"
+    )
     document = json.loads(json.dumps(offers_json(found)))
     assert document["members"][0]["offer"]["node_id"] == "cheap"
     assert document["members"][3] == {"address": "fleet.a[3]", "offer": None}
@@ -153,6 +157,16 @@ def test_groups_for_machines() -> None:
         "gpus": ["H100", "RTX5090"],
     }
     assert len(document["offers"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("query", "flag"),
+    [({"gpu": "H10O!"}, "--gpu: "), ({"memory": "lots"}, "--memory: "), ({"min_download": "fast"}, "--min-download: ")],
+)
+def test_a_bad_filter_is_told_by_the_option_that_gave_it(query: dict[str, str], flag: str) -> None:
+    with pytest.raises(Failure) as caught:
+        asked_for(OffersQuery(**query))  # type: ignore[arg-type]
+    assert [item.message.startswith(flag) for item in caught.value.diagnostics] == [True], caught.value.diagnostics
 
 
 def test_skipped_nodes_and_why() -> None:

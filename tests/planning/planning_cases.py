@@ -285,8 +285,8 @@ def read_effect(number: int, row: str) -> tuple[int, OpenEffect]:
 
 
 def moment(text: str) -> datetime:
-    """`-2h`, `-30m`, `+1h`: counted from now."""
-    unit = {"h": "hours", "m": "minutes", "d": "days"}[text[-1]]
+    """`-2h`, `-30m`, `-5s`, `+1h`: counted from now."""
+    unit = {"h": "hours", "m": "minutes", "s": "seconds", "d": "days"}[text[-1]]
     return NOW + timedelta(**{unit: int(text[:-1])})
 
 
@@ -410,6 +410,8 @@ def action_line(action: Action) -> str:
         parts[0] += f"#{action.deposed_id}"
     if action.offer is not None:
         parts.append(f"@{action.offer.node_id} ${action.offer.price_per_hour_usd.normalize():f}")
+    if action.lacks_offer:
+        parts.append(f"nothing on offer for {action.title}")
     if action.ceiling_per_hour_usd is not None:
         parts.append(f"ceiling {action.ceiling_per_hour_usd.normalize():f}")
     if action.alternatives:

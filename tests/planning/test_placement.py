@@ -163,8 +163,8 @@ def test_exclusions_name_the_constraint_and_what_would_help() -> None:
     text = summary(placed.exclusions)
     assert "disk 30GB.. excludes 3 of 3; 20GB.. would give the cheapest at $0.24/h" in text
     assert "regions us excludes 1 of 3" in text
-    assert "gpu H100 excludes 1 of 4" in text  # of all offers; the others are of those with the right GPU
-    assert "A100 would give the cheapest at $0.10/h" in text
+    assert "A100" not in text  # another model is no cure as long as there is one
+    assert "A100 would give the cheapest at $0.10/h" in str(placed.exclusions[-1])
 
 
 def test_exclusions_when_the_gpu_is_nowhere() -> None:
@@ -174,11 +174,24 @@ def test_exclusions_when_the_gpu_is_nowhere() -> None:
     assert summary(()) == "nothing is on offer at all"
 
 
+def test_another_model_is_no_cure_when_members_have_what_fits() -> None:
+    found = place(needs("a", 3, "1xB200"), feed("n1 1xB200 9", "n2 1xB200 9", "n3 1xRTX3090 0.15"))
+    text = summary(found[parse("fleet.a[2]")].exclusions)
+    assert text == "only 2 such nodes are on the market, and fleet.a[0], fleet.a[1] have them"
+    lone = place(needs("a", 2, "1xB200"), feed("n1 1xB200 9", "n3 1xRTX3090 0.15"))[parse("fleet.a[1]")]
+    assert summary(lone.exclusions) == "only 1 such node is on the market, and fleet.a[0] has it"
+    nowhere = place(needs("a", 1, "1xB200", max_price_usd=Decimal(1)), feed("n3 1xA100 2", "n4 1xRTX3090 0.15"))
+    said = summary(nowhere[parse("fleet.a[0]")].exclusions)
+    assert said.startswith("gpu B200 excludes 2 of 2; RTX3090 would give the cheapest at $0.15/h"), said
+
+
 def test_exclusions_when_others_take_all_that_fits() -> None:
     found = place(needs("a", 8), feed(*(f"n{index} 1xH100 2.00" for index in range(5)), "s 1xH100 1 tier=spot"))
     assert [placed.offer is not None for placed in found.values()] == [True] * 5 + [False] * 3
     text = summary(found[parse("fleet.a[7]")].exclusions)
-    assert "5 of 6 fit, and other members take them" in text
+    assert text.startswith(
+        "only 5 such nodes are on the market, and fleet.a[0], fleet.a[1], fleet.a[2], fleet.a[3] and 1"
+    )
     assert "spot_policy on-demand excludes 1 of 6; auto would give the cheapest at $1.00/h" in text
 
 

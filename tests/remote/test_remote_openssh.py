@@ -52,12 +52,13 @@ def sshd(request: pytest.FixtureRequest, project: Project, tmp_path: Path) -> It
     if getattr(request, "param", "") == "busybox":
         environment = f"PATH={make_shell('busybox', tmp_path).path} LIUM_SIM_CONFINED=1"
     with openssh_server(directory, project.key_path, getpass.getuser(), environment) as server:
-        path = project.folder / "state" / "default.json"
-        state = json.loads(path.read_text())
+        state = json.loads((project.folder / "state" / "default.json").read_text())
         pod = state["records"]["fleet.x[0]"]
         where = server.coordinates
         pod["attributes"]["connect_command"] = f"ssh {where.user}@{where.host} -p {where.port}"
-        path.write_text(json.dumps(state))
+        edited = tmp_path / "edited.json"
+        edited.write_text(json.dumps(state))
+        project.run("state", "push", "--force", str(edited), expect=0)
         (project.folder / "state" / "known_hosts" / pod["id"]).unlink()
         yield server
 

@@ -133,6 +133,8 @@ def test_each_end_has_its_status_and_its_words(fleet_of: Fleet) -> None:
     assert "exit status 9" in message
     assert "oh no" in message
     assert "max_duration" in failed(done, "task.long[0]", "task-timed-out")
+    phases = [row["phase"] for row in done.lines if row["type"] == "phase" and row["address"] == "task.long[0]"]
+    assert phases[-1] == "running", "not the login that it is watched over"
     found = {name: task_of(project, f"task.{name}[0]") for name in ("good", "bad", "long")}
     assert {name: row["status"] for name, row in found.items()} == {
         "good": "completed",
@@ -204,6 +206,17 @@ def test_on_completion_the_fleet_goes_and_stays_gone(fleet_of: Fleet) -> None:
     assert project.ledger("pod", open_only=True) == []
 
 
+def test_on_completion_the_fleet_goes_though_another_task_has_failed(fleet_of: Fleet) -> None:
+    """What failed elsewhere keeps running what it ran on, and what has done its work goes in the same run."""
+    other = "  y: {resources: {gpu: 'RTX4090:1'}, max_price: 2.00, ttl: 2h, image: 'ubuntu:22.04'}\n"
+    bad = "  bad: {fleet: y, commands: ['exit 3']}\n"
+    project = fleet_of(tasks=task("commands: ['echo done']\non_completion: destroy-fleet") + bad, more=other)
+    project.apply(expect=3)
+    assert set(project.resources("pod")) == {"fleet.y[0]"}
+    assert len(project.ledger("pod", open_only=True)) == 1
+    assert task_of(project, "task.bad[0]")["attributes"]["exit_code"] == 3
+
+
 # --- outliving us --------------------------------------------------------------------------------------------
 
 COUNTS = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo line $i; echo x >> ~/trace; sleep 0.7; done; echo run >> ~/runs"
@@ -215,10 +228,15 @@ def test_a_task_survives_its_launcher_and_the_next_apply_attaches(fleet_of: Flee
     process = project.start("apply", "--auto-approve")
     until(lambda: has_written(project, "~/trace"), process, what="the task's first line")
     process.send_signal(how)
-    assert stop(process, within_s=15).code == (-9 if how is signal.SIGKILL else 7)
+    done = stop(process, within_s=15)
+    assert done.code == (-9 if how is signal.SIGKILL else 7)
+    if how is signal.SIGINT:
+        assert f"goes on on its pod: lium-plan logs -f '{TASK}'" in done.out
     assert task_of(project)["status"] == "running"
     assert "attach" in project.run("plan", expect=0).out
-    project.apply()
+    attached = project.apply("--json").lines
+    (planned,) = (row for row in attached if "untouched_per_hour_usd" in row)
+    assert planned["untouched_per_hour_usd"] == attached[-1]["running_per_hour_usd"] > 0
     assert task_of(project)["status"] == "completed"
     assert words(project) == [f"line {number}" for number in range(1, 13)], "each line once"
     assert seen_on(project, "cat ~/runs") == "run\n"

@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from remote_looks import has_written, pod_of, seen_on, task_of, with_env
 
+from lium_plan.ssh.keys import make_key
 from tests.support.projects import Project, new_project, stop
 from tests.support.sims import COMMAND, Sim, until
 
@@ -183,6 +185,28 @@ def test_a_pod_that_was_moved_by_a_reboot_is_found_again(project: Project) -> No
     project.run("apply", "--auto-approve", "--replace", "task.t[0]", expect=0)
     assert task_of(project)["status"] == "completed"
     assert project.run("ssh", "fleet.x", "--", "echo in", expect=0).out == "in\n"
+
+
+def test_a_pod_keeps_the_key_that_it_was_rented_with(project: Project) -> None:
+    """A template that is switched, a bootstrap and a task later: another default key is another pod's."""
+    project.write(ONE)
+    project.apply()
+    rented_with = pod_of(project)["attributes"]["ssh_key"]
+    other = project.home / "other"
+    make_key(other)
+    later = replace(project, more={**project.more, "LIUM_SSH_KEY_PATH": str(other)})
+    later.write(f"{ONE.replace('22.04', '24.04')}tasks:\n  t: {{fleet: x, commands: ['echo here']}}\n")
+    planned = later.run("plan", "--json", expect=0).json["actions"]
+    assert ("fleet.x[0]", "reboot") in [(action["address"], action["action"]) for action in planned]
+    later.apply()
+    assert pod_of(later)["attributes"]["ssh_key"] == rented_with
+    assert later.run("ssh", "fleet.x", "--", "echo in", expect=0).out == "in\n"
+
+    # The same key in another place, which the manifest names.
+    moved = project.home / "moved"
+    project.key_path.rename(moved)
+    later.write(f"{ONE.replace('22.04', '24.04')}    ssh_key: {moved}\ntasks:\n  u: {{fleet: x, commands: ['true']}}\n")
+    later.apply()
 
 
 def reboot(project: Project, pod_id: str) -> None:

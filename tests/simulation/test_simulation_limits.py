@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -176,6 +177,11 @@ def test_f8_the_whole_search_ends_at_its_deadline() -> None:
         ran = await world.apply()
         assert ran.code == ExitCode.PARTIAL
         assert 280 < ran.took_s < 320
+        phases = {event.phase for event in ran.events if event.phase and "tries again" in event.phase}
+        assert phases, ran.events
+        for phase in phases:
+            assert re.match(r"tries again in 15 s, until \d\d:\d\d:\d\dZ: (refused by|nothing to rent: )", phase), phase
+        assert len({phase.partition(": ")[0] for phase in phases}) == 1, "the end of it does not move"
         assert world.open_charges("pod") == ()
 
     told(story, manifest=fleet(more="    retry: {on_events: [no-capacity], duration: 5m}\n"))

@@ -27,8 +27,8 @@ from tests.support.world_market import Terms, Watch
 from tests.support.world_opening import run_world
 from tests.support.world_oracles import all_done
 
-SEEDS = 60
-CHUNK = 10
+SEEDS = 20
+CHUNK = 5
 HOUR_S = 3600.0
 
 

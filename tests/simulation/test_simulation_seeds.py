@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.seeds import draw, shortened, tell, told
 
 CHUNK = 5
-CHUNKS = int(os.environ.get("SIMULATION_SEEDS", "250")) // CHUNK
+CHUNKS = int(os.environ.get("SIMULATION_SEEDS", "300")) // CHUNK
 
 
 @pytest.mark.parametrize("first", range(1, CHUNKS * CHUNK, CHUNK))

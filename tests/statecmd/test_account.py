@@ -138,6 +138,25 @@ def test_a_lost_state_comes_back_and_nothing_is_rented_twice(fleet: Project) -> 
     assert billed(fleet) == set()
 
 
+def test_what_was_moved_in_the_manifest_is_found_under_its_old_name(project: Project) -> None:
+    """A pod keeps the name that it was rented under; so do volumes that have none of their own."""
+    project.write(ONE.replace("box:", "box:\n    nodes: 2").replace("fleets:", "volumes: {old: {}}\nfleets:"))
+    project.apply()
+    before = {pod["id"] for pod in project.resources("pod").values()}
+    moved = "moved: [{from: fleet.box, to: fleet.bin}, {from: fleet.bin, to: fleet.crate}, "
+    renamed = ONE.replace("box:", "crate:\n    nodes: 2").replace("fleets:", "volumes: {new: {}}\nfleets:")
+    project.write(f"{renamed}{moved}{{from: volume.old, to: volume.new}}]\n")
+    shutil.rmtree(state_folder(project))
+    project.run("state", "recover", expect=0)
+    pods = project.resources("pod")
+    assert set(pods) == {"fleet.crate[0]", "fleet.crate[1]"}
+    assert {pod["id"] for pod in pods.values()} == before
+    assert set(project.resources("volume")) == {"volume.new"}
+    project.apply()
+    assert (len(project.ledger("pod")), len(project.ledger("volume"))) == (2, 1)
+    project.run("plan", "--detailed-exitcode", expect=0)
+
+
 def test_what_fits_no_address_is_named_and_can_be_imported(fleet: Project) -> None:
     pods = fleet.resources("pod")
     shutil.rmtree(state_folder(fleet))
@@ -493,5 +512,6 @@ def test_what_was_released_is_listed_beside_the_proof(box: Project) -> None:
     done = box.destroy("--wait-timeout", "0s", expect=3)
     assert f"({pod}) was released and is still there, for $" in done.err
     assert not [line for line in done.out.splitlines() if "LEFT" in line and pod in line]
-    assert pod not in done.out
+    assert "nothing of it is billed" not in done.out
+    assert "Nothing of stack default runs.\n1 released pod costs $" in done.out
     assert pod in billed(box)

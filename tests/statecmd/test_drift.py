@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -96,7 +97,7 @@ def test_what_was_changed_is_shown_and_taken_into_the_state_and_nothing_else_hap
     pod, volume = box.resources("pod")["fleet.box[0]"], box.resources("volume")["volume.data"]
     assert datetime.fromisoformat(pod["attributes"]["removal_at"]) == later
     assert volume["attributes"]["description"] == "theirs"
-    assert "serial" in box.run("apply", "look.plan", expect=4).err
+    assert "applied already" in box.run("apply", "look.plan", expect=4).err
     assert (
         "The state is as the account shows it" in box.run("plan", "--refresh-only", "--detailed-exitcode", expect=0).out
     )
@@ -282,3 +283,82 @@ def test_b6_a_refused_update_changes_nothing_here_and_is_planned_again(box: Proj
     assert "description: mine -> ours" in shown
     box.apply()
     box.run("plan", "--detailed-exitcode", expect=0)
+
+
+# --- status ----------------------------------------------------------------------------------------------------
+
+
+def rows_of(project: Project) -> tuple[dict[str, Any], Any]:
+    shown = project.run("status", "--json", expect=0).json
+    return {row["address"]: row for row in shown["pods"]}, shown["total_per_hour_usd"]
+
+
+def test_status_says_what_a_plan_says_of_dead_pods_and_gives_them_no_price(project: Project) -> None:
+    box = here(project)
+    box.write(BOX.replace("  box:\n", "  box:\n    nodes: 3\n"))
+    box.apply()
+    one, two = pod_id(box, "fleet.box[0]"), pod_id(box, "fleet.box[1]")
+    box.sim.control("POST", "/faults", {"effect": {"do": "break", "pod": one}})
+    ask(box, "DELETE", f"/pods/{two}")
+    box.sim.control("POST", "/advance", {"seconds": 300})
+
+    rows, total = rows_of(box)
+    assert [rows[f"fleet.box[{number}]"]["status"] for number in range(3)] == ["broken", "gone", "ready"]
+    assert rows["fleet.box[0]"]["drift"] == ["the server says BROKEN: its provider has closed it"]
+    assert rows["fleet.box[1]"]["drift"] != []
+    assert rows["fleet.box[0]"]["price_per_hour_usd"] == rows["fleet.box[1]"]["price_per_hour_usd"] == 0
+    assert total == rows["fleet.box[2]"]["price_per_hour_usd"] > 0
+
+
+def test_status_takes_ends_within_the_tolerance_for_the_same_and_shows_others_readably(box: Project) -> None:
+    end = datetime.fromisoformat(box.resources("pod")["fleet.box[0]"]["attributes"]["removal_at"])
+    for minutes, drifts in ((2, 0), (60, 1)):
+        later = (end + timedelta(minutes=minutes)).replace(microsecond=0)
+        ask(box, "POST", f"/pods/{pod_id(box)}/schedule-removal", {"removal_scheduled_at": later.isoformat()})
+        drift = rows_of(box)[0]["fleet.box[0]"]["drift"]
+        assert len(drift) == drifts, drift
+    assert drift == [f"end: {end:%Y-%m-%d %H:%M}Z -> {later:%Y-%m-%d %H:%M}Z"]
+
+
+def test_an_allowance_and_a_target_that_match_nothing_are_errors_and_say_what_there_is(box: Project) -> None:
+    for flag in ("--allow-destroy", "--target"):
+        refused = box.run("plan", flag, "fleet.q", expect=1).err
+        assert f"{flag} fleet.q matches nothing" in refused
+        assert "fleet.box" in refused
+    box.run("plan", "--allow-destroy", "fleet.box", "--allow-destroy", "2", "--allow-destroy", "all", expect=0)
+    assert "did you mean fleet.box?" in box.run("hostfile", "fleet.bx", expect=1).err
+    assert "there are: fleet.box" in box.run("hostfile", "fleet.zz", expect=1).err
+
+
+def test_quiet_says_nothing_when_all_goes_well(project: Project) -> None:
+    box = here(project)
+    box.write(BOX)
+    done = box.run("apply", "--auto-approve", "-q", expect=0)
+    assert (done.out, done.err) == ("", "")
+    assert "fleet.box[0]" in box.run("plan", "-q", "--replace", "fleet.box[0]", expect=0).out
+
+
+def test_a_server_that_is_down_for_a_moment_is_waited_for_and_that_is_said_once(box: Project) -> None:
+    def down() -> None:
+        match = {"method": "GET", "path": "/pods", "account": box.account, "times": 2}
+        box.sim.fault({"do": "answer", "status": 503}, match=match)
+
+    down()
+    told = box.run("status", expect=0)
+    assert told.err.count("The server answers 503, trying again.") == 1
+    for quiet in ("-q", "--json"):
+        down()
+        assert "503" not in box.run("status", quiet, expect=0).err
+
+
+def test_a_refused_key_is_named_by_where_it_came_from(box: Project) -> None:
+    other = replace(box, more={"LIUM_API_KEY": "sk_nobodys"})
+    refused = other.run("status", expect=1).err
+    assert "LIUM_API_KEY" in refused
+    assert "lium-plan doctor" in refused
+    assert "X-API-KEY" not in refused
+
+
+def test_a_server_that_is_not_there_comes_with_what_to_look_at(box: Project) -> None:
+    nowhere = replace(box, more={"LIUM_BASE_URL": "http://127.0.0.1:9/api"})
+    assert "LIUM_BASE_URL" in nowhere.run("status", expect=1).err.partition("hint:")[2]

@@ -110,7 +110,7 @@ def test_what_is_released_is_listed_with_what_it_costs(fleet: Desk) -> None:
     state = fleet.state()
     assert sorted(state.records) == ["fleet.workers[1]", "template.base", "volume.data"]
     assert [(item.kind, item.id, item.price_per_hour_usd) for item in state.released] == [("pod", "p0", "0.5")]
-    assert "costs $0.5/h" in said.out
+    assert "costs $0.50/h" in said.out
     assert "$0.50/h if it still runs" in fleet.run("show").out
     shown = fleet.run("show", "--json").json["released"]
     assert shown[0]["price_per_hour_usd"] == 0.5

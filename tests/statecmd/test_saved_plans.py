@@ -34,7 +34,7 @@ def stale(project: Project, *arguments: str) -> str:
     before = project.ledger()
     done = project.run("apply", *arguments, expect=4)
     assert "the saved plan is stale: " in done.err
-    assert "lium-plan plan --out FILE" in done.err
+    assert "plan --out FILE" in done.err
     assert project.ledger() == before
     project.run("state", "lock", "--ttl", "0", expect=0)  # C2: the lock is free
     return done.err
@@ -45,8 +45,13 @@ def test_d1_a_plan_made_before_any_state_is_carried_out_once(lab: Project) -> No
     lab.run("plan", "--out", "second.plan", expect=0)
     lab.run("apply", "first.plan", expect=0)
     for plan in ("first.plan", "second.plan"):
-        assert "it was made before this state existed" in stale(lab, plan)
+        assert "was applied already: nothing is left to do" in stale(lab, plan)
     assert len(lab.ledger("volume")) == 1
+    lab.write(LAB + "  b: {}\n")
+    assert "there was none when it was made" in stale(lab, "first.plan")
+    lab.run("plan", "--out", "third.plan", expect=0)
+    lab.run("apply", "third.plan", expect=0)
+    assert "was applied already: nothing is left to do" in stale(lab, "third.plan")
 
 
 def test_d1_a_copy_somewhere_else_is_refused(lab: Project, tmp_path: Path) -> None:
@@ -81,6 +86,8 @@ def test_every_way_to_become_stale_is_told(lab: Project) -> None:
     assert answer.is_success
     assert "update volume.a is needed now" in stale(lab, "b.plan")
     lab.apply()
+    assert "it, or another plan, was applied already" in stale(lab, "b.plan")
+    lab.write(LAB + "  b: {}\n  c: {}\n")
     assert "the state has changed since (serial" in stale(lab, "b.plan")
 
     other = here(Project(lab.sim, f"{lab.account}-other", lab.folder, lab.home))

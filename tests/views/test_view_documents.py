@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
+import pytest
 from view_samples import AT, LINEAGE, offer, state
 
 from lium_plan.addresses import parse
@@ -16,8 +18,10 @@ from lium_plan.kinds.pod.offers import Skipped
 from lium_plan.planning.plan import OutputValue
 from lium_plan.state.events import AuditEvent
 from lium_plan.views.audit_view import audit_json, audit_text
+from lium_plan.views.columns import columns
 from lium_plan.views.doctor_view import doctor_json, doctor_text
 from lium_plan.views.offers_view import Grouping, groups_text, offers_csv, offers_json, offers_text
+from lium_plan.views.paint import Paint
 from lium_plan.views.state_json import no_state_json, state_json
 from lium_plan.views.state_text import addresses, resource_text, state_text
 from lium_plan.views.status_view import status_json, status_text
@@ -160,3 +164,35 @@ def test_audit_log() -> None:
     ]
     assert "rent    done    $1.99  p-1  me@host" in audit_text((event,))
     assert audit_text(()) == "Nothing was done yet.\n"
+
+
+ID = "0b6f2a7e-4c1d-4e0f-9a3b-2d5e6f708192"
+
+
+def test_a_narrow_terminal_gets_short_ids_and_then_fewer_columns() -> None:
+    headers, rows = ("WHAT", "ID", "LEAST", "LAST"), (("a" * 20, ID, "x" * 30, "y" * 10),)
+    whole = columns(headers, rows, least=(2, 3))
+    assert ID in whole
+    assert "x" * 30 in whole
+    assert columns(headers, rows, least=(2, 3), paint=Paint(width=200)) == whole
+    shorter = columns(headers, rows, least=(2, 3), paint=Paint(width=80))
+    assert shorter.splitlines()[1].split() == ["a" * 20, "0b6f2a7e", "x" * 30, "y" * 10]
+    narrow = columns(headers, rows, least=(2, 3), paint=Paint(width=45))
+    assert narrow.splitlines()[0].split() == ["WHAT", "ID", "LAST"]
+    assert max(map(len, narrow.splitlines())) <= 45
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_what_is_listed_fits_a_terminal(width: int) -> None:
+    pod = replace(POD, id=ID, node_id=ID, drift=("price: $1.80/h -> $1.99/h",))
+    screen = Paint(width=width)
+    status = status_text(StatusAnswer((pod,), Decimal("1.99"), Decimal("2.21")), screen)
+    offers = offers_text(replace(MARKET, offers=tuple(replace(offer, node_id=ID) for offer in MARKET.offers)), screen)
+    table = state_text(state(), {}, screen).split("\n\n")[1]
+    for text in (status, offers, table):
+        assert max(map(len, text.splitlines())) <= width
+
+
+def test_what_is_not_billed_has_no_price() -> None:
+    gone = replace(POD, status="gone", price_per_hour_usd=Decimal(0))
+    assert "$0" not in status_text(StatusAnswer((gone,), Decimal(0), Decimal("2.21"))).splitlines()[1]

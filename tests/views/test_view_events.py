@@ -70,10 +70,20 @@ def test_one_line_a_stage() -> None:
 
 @pytest.mark.parametrize(
     ("phase", "expected"),
-    [("pulling image ~40 s", "pulling image"), ("ssh: banner", "ssh"), ("bootstrap 1/2", "bootstrap 1/2")],
+    [
+        ("pulling image ~40 s", "pulling image"),
+        ("ssh: banner", "ssh"),
+        ("bootstrap 1/2", "bootstrap 1/2"),
+        ("giving it back: it has 2 GPUs, 1 ordered", "giving it back: it has 2 GPUs, 1 ordered"),
+    ],
 )
 def test_stage(phase: str, expected: str) -> None:
     assert stage(phase) == expected
+
+
+def test_a_line_says_why_a_pod_is_given_back() -> None:
+    shown = lines((event(EventType.PHASE, 2, phase="giving it back: it has 2 GPUs, 1 ordered"),))
+    assert shown == "10:41:09Z   fleet.a[0]: giving it back: it has 2 GPUs, 1 ordered\n"
 
 
 def test_failures_skips_and_substitutions_say_why() -> None:
@@ -143,7 +153,16 @@ def test_live_table_keeps_its_figures_whatever_the_addresses(width: int) -> None
     row = screen.getvalue().splitlines()[1]
     assert len(row) <= width
     assert "[12].bootstrap" in row or width < 80
-    assert row.split()[-3:] == ["00m", "$123.45678/h", "$2469.14"]
+    assert row.split()[-3:] == ["00m", "$123.46/h", "$2469.14"]
+
+
+def test_live_table_cuts_no_phase_while_there_is_room() -> None:
+    board = Board()
+    phase = "waiting for a node of this kind, 12 s"
+    board.take(event(EventType.APPLY_START, verb=Verb.CREATE, phase=phase))
+    screen = io.StringIO()
+    Console(file=screen, width=80, height=20).print(live_table(board, AT, width=80, height=20))
+    assert phase in screen.getvalue()
 
 
 def test_members_that_fail_alike_share_one_cause_in_the_end() -> None:
@@ -158,7 +177,50 @@ def test_members_that_fail_alike_share_one_cause_in_the_end() -> None:
     assert text.count("no such file") == 1
     assert "error: fleet.a[0]: exit status 2\n    Its last lines:\n    no such file\n    bye\n  hint: 0.log\n" in text
     assert "  also for: fleet.a[1], fleet.a[2]\n" in text
-    assert "failed  fleet.a[0]  create  1.0s  exit status 2\n" in text
+    assert text.count("exit status 2") == 1
+    assert "failed  fleet.a[0]  create  1.0s\n" in text
+
+
+def test_causes_that_differ_only_in_where_are_one() -> None:
+    def failed(number: int) -> ActionResult:
+        address = parse(f"fleet.a[{number}]")
+        node = f"0b6f2a7e-4c1d-4e0f-9a3b-2d5e6f70819{number}"
+        why = f"{address}: node {node}, 203.0.113.{number} port 4000{number} (h{number}.example.org:220{number}): no answer"
+        return ActionResult(address, Verb.CREATE, ResultKind.FAILED, 1, cause=error("ssh", why, address=str(address)))
+
+    text = report_text(RunReport("r", (failed(0), failed(1), failed(2)), Decimal(0), 0))
+    assert text.count("no answer") == 1
+    assert "  also for: fleet.a[1], fleet.a[2]\n" in text
+    other = replace(failed(3), cause=error("ssh", "login refused", address="fleet.a[3]"))
+    assert "login refused" in report_text(RunReport("r", (failed(0), other), Decimal(0), 0))
+
+
+def test_what_an_interrupted_action_left_is_said() -> None:
+    left = "rented, not set up yet, $0.20/h"
+    result = ActionResult(POD, Verb.CREATE, ResultKind.INTERRUPTED, 3, note=left)
+    assert left in report_text(RunReport("r", (result,), Decimal("0.2"), 1))
+    skipped = replace(event(EventType.APPLY_SKIPPED), message=f"interrupted: {left}")
+    assert event_text(skipped, Board()) == f"10:41:07Z · fleet.a[0]: interrupted: {left}\n"
+
+
+def test_line_and_table_give_one_time_and_the_table_says_why() -> None:
+    board = Board()
+    board.take(event(EventType.PHASE, 0, phase="taken away: looking for another", verb=Verb.REPLACE))
+    done = replace(event(EventType.APPLY_COMPLETE, 17, verb=Verb.REPLACE), details={"elapsed_s": 2.1})
+    board.take(done)
+    assert "replaced after 2.1s" in event_text(done, board)
+    why = "reclaimed by its provider at 10:41:07"
+    result = ActionResult(POD, Verb.REPLACE, ResultKind.DONE, 2.1, note=why)
+    assert f"replaced  2.1s  {why}" in report_text(RunReport("r", (result,), Decimal("0.2"), 1))
+
+
+def test_what_runs_without_an_action_is_in_the_sums() -> None:
+    board = Board()
+    board.take(Event(EventType.CHANGE_SUMMARY, AT, 1, details={"run": 1, "untouched_per_hour_usd": 3.6}))
+    board.take(event(EventType.APPLY_START, 1, phase="running", verb=Verb.ADOPT))
+    assert board.per_hour_usd() == Decimal("3.6")
+    assert board.spent_usd(AT + timedelta(seconds=100)) == Decimal("0.1")
+    assert "$3.60/h, $0.10" in heartbeat_text(board, AT + timedelta(seconds=100))
 
 
 def test_closing_table() -> None:
@@ -173,7 +235,13 @@ def test_of_many_good_results_only_the_number_is_shown() -> None:
 
 
 def test_nothing_runs() -> None:
-    assert report_text(RunReport("r", (), Decimal(0), 0)) == "Nothing runs, nothing is billed.\n"
+    nothing = RunReport("r", (), Decimal(0), 0, stack="dev")
+    assert report_text(nothing) == "Nothing of stack dev runs, nothing of it is billed.\n"
+    left = replace(nothing, released=2, released_per_hour_usd=Decimal("1.5"))
+    assert report_text(left) == "Nothing of stack dev runs.\n2 released pods cost $1.50/h.\n"
+    assert "$1.50/h, unless ended meanwhile." in report_text(replace(left, released_seen=False))
+    running = replace(left, running_pods=1, running_per_hour_usd=Decimal(1), released=1)
+    assert "1 pod runs now, $1.00/h.\n1 released pod costs $1.50/h.\n" in report_text(running)
     assert "still billed" in report_text(RunReport("r", (), Decimal(1), 0))
 
 

@@ -99,6 +99,30 @@ def test_creations_of_one_fleet_fold_and_verbose_unfolds_them() -> None:
     assert "fleet.a[19]" in plan_text(plan, verbose=True)
 
 
+def test_what_has_no_offer_says_so_and_is_in_no_figure() -> None:
+    lacking = Action(parse("fleet.a[0]"), Verb.CREATE, "8×B200", lacks_offer=True)
+    replaced = Action(parse("fleet.b[0]"), Verb.REPLACE, "1×H100", price_per_hour_usd=Decimal("1.99"), lacks_offer=True)
+    there = Action(parse("fleet.a[1]"), Verb.CREATE, "", offer=offer("2.00"))
+    plan = replace(empty_plan(), actions=(lacking, there), cost=Cost(Decimal(0), Decimal(2), until_ttl_usd=Decimal(4)))
+    text = plan_text(plan)
+    assert re.search(r"\+ fleet\.a\[0\] +8×B200 +no offer\n", text), text
+    assert "$4.00 until the last TTL; 1 has no offer and is not in this figure." in text
+    text = plan_text(replace(plan, actions=(lacking, replaced)))
+    assert re.search(r"± fleet\.b\[0\] +1×H100 +no offer\n", text), text
+    assert "2 have no offer and are not in this figure." in text
+    assert "| $0.00/h → $2.00/h; 1 has no offer and is not in this figure |" in plan_markdown(plan)
+
+
+def test_members_without_an_offer_fold_apart_from_those_that_have_one() -> None:
+    actions = tuple(
+        Action(parse(f"fleet.a[{n}]"), Verb.CREATE, "1×H100", offer=None if n > 9 else offer("2.00"), lacks_offer=n > 9)
+        for n in range(20)
+    )
+    text = plan_text(replace(empty_plan(), actions=actions))
+    assert re.search(r"and 7 more like these \(-v shows all\) +no offer\n", text), text
+    assert re.search(r"and 7 more like these \(-v shows all\) +\$14.00/h", text), text
+
+
 def test_verbose_shows_the_fields_of_what_is_created() -> None:
     action = Action(parse("template.a"), Verb.CREATE, "img", changes=(FieldChange("image", None, "img"),))
     plan = replace(empty_plan(), actions=(action,))
@@ -149,7 +173,7 @@ def test_refused_plans_are_shown_whole() -> None:
     [
         (Cost(Decimal(0), Decimal("1.5")), "Cost: $0.00/h -> $1.50/h, without an end: a pod has no TTL."),
         (Cost(Decimal("1.5"), Decimal(0), None, Decimal(0)), "Cost: $1.50/h -> $0.00/h."),
-        (Cost(Decimal(0), Decimal("0.23517"), None, Decimal("1.4")), "$0.23517/h, at most $1.40 until the last TTL."),
+        (Cost(Decimal(0), Decimal("0.23517"), None, Decimal("1.4")), "$0.24/h, at most $1.40 until the last TTL."),
     ],
 )
 def test_cost_line(cost: Cost, expected: str) -> None:

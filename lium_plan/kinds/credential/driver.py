@@ -149,7 +149,7 @@ class CredentialDriver:
                 await self._client.update_credential(credential_id, username=username, password=password)
             except LiumError as failure:
                 # State keeps the old hash, so the next plan shows the change again; a PUT may be repeated.
-                run.ledger.failed(effect, str(failure))
+                run.ledger.failed(effect, failure.reason)
                 raise ActionFailed(diagnose(failure, step.address, "update")) from failure
             run.ledger.done(effect, replace(record, inputs=dict(step.inputs)))
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from lium_plan.diagnostics import error
+from lium_plan.diagnostics import Diagnostic, error
 from lium_plan.kinds.failures import begun_depends_on, begun_inputs, diagnose, pause
 from lium_plan.kinds.pod.extensions import settle_extension
 from lium_plan.kinds.pod.lifetimes import EXTENDED, deadline
@@ -40,6 +40,7 @@ from lium_plan.marks import parse_pod_name
 
 FAILED_PODS_MAX = 3
 """So many pods of one address may fail to start in one run before it is given up."""
+NO_CAPACITY = "no-capacity"
 RETRY_REFUSED_S = 15.0
 """Pause before nodes that refused are asked again, while the fleet's `retry` lasts."""
 VOLUME_BUSY_S = 10.0
@@ -110,7 +111,8 @@ class PodDriver:
         if settlement.outcome is not Outcome.DONE or record is None:
             return settlement
         try:
-            why = await self._given_back(self._waits.look_at(record, run), record, run)
+            gone = await self._given_back(self._waits.look_at(record, run), record, run)
+            why = None if gone is None else str(gone)
         except ActionFailed as failure:  # it does not go, and stays in state as being deleted
             why = failure.diagnostic.message
         return settlement if why is None else Settlement(Outcome.DONE, f"{settlement.message}; given back: {why}")
@@ -119,37 +121,52 @@ class PodDriver:
 
     async def _rent_until_ready(self, step: Step, run: Run) -> None:
         spec: PodSpec = step.wanted().spec
-        failures: list[str] = []
-        refused: set[str] = set()
+        failed: dict[str, GivenUp] = {}
         while True:
-            claim, record = await self._rent(step, refused, run)
+            try:
+                claim, record = await self._rent(step, set(failed), run)
+            except ActionFailed as failure:
+                if failed and failure.diagnostic.code == NO_CAPACITY:
+                    raise self._given_up(step, failed, run, failure.diagnostic) from failure
+                raise
             why = await self._wait_or_give_back(step, record, spec, run)
             if why is None:
                 return
-            failures.append(f"node {claim.offer.node_id}: {why}")
-            refused.add(claim.offer.node_id)
-            if len(failures) >= FAILED_PODS_MAX:
-                raise ActionFailed(
-                    error(
-                        "pod-failed",
-                        f"{len(failures)} pods did not start: {'; '.join(failures)}",
-                        address=str(step.address),
-                    )
-                )
+            failed[claim.offer.node_id] = why
+            if len(failed) >= FAILED_PODS_MAX:
+                raise self._given_up(step, failed, run)
 
-    async def _wait_or_give_back(self, step: Step, record: Record, spec: PodSpec, run: Run) -> str | None:
+    def _given_up(
+        self, step: Step, failed: Mapping[str, GivenUp], run: Run, last: Diagnostic | None = None
+    ) -> ActionFailed:
+        """What became of the pods that were rented, by node, before why there is no `last` one."""
+        told = _told({node: (_ended_how(why), str(why)) for node, why in failed.items()})
+        message = told if last is None else f"{told}; {last.message}"
+        if all(why.not_created for why in failed.values()):
+            hint = f"check the image {self._image(step, run)} (and its registry login)"
+            return ActionFailed(error("pod-failed", message, address=str(step.address), hint=hint))
+        if last is not None:
+            return ActionFailed(replace(last, message=message))
+        return ActionFailed(error("pod-failed", message, address=str(step.address)))
+
+    def _image(self, step: Step, run: Run) -> str:
+        spec: PodSpec = step.wanted().spec
+        template = run.ledger.record(spec.template) if spec.template is not None else None
+        return str(template.inputs.get("image")) if template is not None else f"of template {spec.template_id}"
+
+    async def _wait_or_give_back(self, step: Step, record: Record, spec: PodSpec, run: Run) -> GivenUp | None:
         """None once the pod is ready; else why it isn't, with the pod given back."""
         return await self._given_back(self._waits.until_ready(record, spec, run), record, run)
 
-    async def _given_back(self, look: Awaitable[object], record: Record, run: Run) -> str | None:
+    async def _given_back(self, look: Awaitable[object], record: Record, run: Run) -> GivenUp | None:
         """None when the look at the pod raises no `GivenUp`; else why, with the pod given back."""
         try:
             await look
         except GivenUp as failure:
             current = run.ledger.record(record.address) or record
             run.phase(record.address, f"giving it back: {failure}")
-            await self._removals.delete(current, run)
-            return str(failure)
+            await self._removals.delete(current, run, why=str(failure))
+            return failure
         return None
 
     async def _rent(self, step: Step, refused: set[str], run: Run) -> tuple[Claim, Record]:
@@ -158,16 +175,19 @@ class PodDriver:
         spec: PodSpec = resource.spec
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(spec.retry_s, 0)
-        said_no: set[str] = set()
+        until = self._services.now() + timedelta(seconds=max(spec.retry_s, 0))
+        said_no: dict[str, str] = {}
         planned: Offer | None = None if refused else step.offer
         while True:
             try:
-                claim = await self._claim(step, frozenset(refused | said_no), planned, run)
-            except ActionFailed:
+                claim = await self._claim(step, frozenset((*refused, *said_no)), planned, run)
+            except ActionFailed as lacking:
+                failure = _with_refusals(lacking, said_no)
                 if loop.time() + RETRY_REFUSED_S > deadline:
-                    raise
+                    raise failure from lacking
                 said_no.clear()
-                run.phase(step.address, "no capacity: looking again")
+                again = f"tries again in {RETRY_REFUSED_S:.0f} s, until {until:%H:%M:%S}Z"
+                run.phase(step.address, f"{again}: {failure.diagnostic.message}")
                 await pause(run, RETRY_REFUSED_S)
                 continue
             if step.offer is not None and claim.offer.node_id != step.offer.node_id:
@@ -184,16 +204,16 @@ class PodDriver:
                 raise
 
     async def _after_refusal(
-        self, refusal: Refused, step: Step, claim: Claim, said_no: set[str], run: Run
+        self, refusal: Refused, step: Step, claim: Claim, said_no: dict[str, str], run: Run
     ) -> Offer | None:
         """What to try next: None for another offer, the same offer where waiting helps. Raises when nothing will."""
         match refusal.kind:
             case Refusal.CAPACITY:
-                said_no.add(claim.offer.node_id)
+                said_no[claim.offer.node_id] = refusal.failure.message
                 run.phase(step.address, f"refused by node {claim.offer.node_id}: {refusal}")
                 return None
             case Refusal.BROKEN_POD:
-                said_no.add(claim.offer.node_id)
+                said_no[claim.offer.node_id] = refusal.failure.message
                 await self._clear_broken_pod(refusal, run)
                 return None
             case Refusal.VOLUME_BUSY:
@@ -313,7 +333,7 @@ class PodDriver:
             except LiumError as failure:
                 unsure = classify_refusal(failure) is Refusal.UNKNOWN
                 if not unsure or not await self._has_template(pod_id, template_id):
-                    run.ledger.failed(effect, str(failure))
+                    run.ledger.failed(effect, failure.reason)
                     raise ActionFailed(diagnose(failure, step.address, "switch template")) from failure
             run.ledger.done(effect, _switched(record, effect))
 
@@ -340,6 +360,29 @@ class PodDriver:
     async def _has_template(self, pod_id: str, template_id: str) -> bool:
         pods = {pod.id: pod for pod in await self._client.pods()}
         return pod_id in pods and pods[pod_id].template_id == template_id
+
+
+def _ended_how(why: GivenUp) -> str:
+    return "creation failed on" if why.not_created else "given back on"
+
+
+def _with_refusals(failure: ActionFailed, said_no: Mapping[str, str]) -> ActionFailed:
+    """With what the nodes said that refused, where nothing is left because of them."""
+    if failure.diagnostic.code != NO_CAPACITY or not said_no:
+        return failure
+    told = _told({node: ("refused by", why) for node, why in said_no.items()})
+    return ActionFailed(replace(failure.diagnostic, message=f"{told}; {failure.diagnostic.message}"))
+
+
+def _told(ends: Mapping[str, tuple[str, str]]) -> str:
+    """`creation failed on 2 nodes: …; given back on node …: …`, from how and why by node."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for node, end in ends.items():
+        alike.setdefault(end, []).append(node)
+    return "; ".join(
+        f"{how} {f'{len(nodes)} nodes' if len(nodes) > 1 else f'node {nodes[0]}'}: {why}"
+        for (how, why), nodes in alike.items()
+    )
 
 
 def _switched(record: Record, effect: OpenEffect) -> Record:

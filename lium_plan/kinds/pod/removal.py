@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from lium_plan.diagnostics import Diagnostic, error
 from lium_plan.kinds.failures import RETRY_S, diagnose, pause, settle_delete
@@ -27,6 +28,7 @@ from lium_plan.lium.errors import (
 )
 from lium_plan.lium.models import Pod
 from lium_plan.lium.poller import Listing
+from lium_plan.money import rate
 from lium_plan.together import together
 
 NEVER_LISTED_GRACE = timedelta(seconds=60)
@@ -43,8 +45,11 @@ class Removals:
         self._client = services.client
         self._poller = services.poller
 
-    async def delete(self, record: Record, run: Run) -> None:
-        """Ask for the end and wait for it. What does not go within the deadline stays in state as `deleting`."""
+    async def delete(self, record: Record, run: Run, *, why: str = "") -> None:
+        """Ask for the end and wait for it. What does not go within the deadline stays in state as `deleting`.
+
+        `why`: for the audit log, when nobody asked for it.
+        """
         pod_id = record.id
         if pod_id is None:
             run.ledger.remove(record.key, "it was never rented")
@@ -55,7 +60,7 @@ class Removals:
         await self._await_gone(leaving, pod_id, run, deadline)
         self._services.pins.forget_pin(pod_id)
         _, removed_at, total = await statement_of(self._services, pod_id)
-        run.ledger.remove(leaving.key, "gone")
+        run.ledger.remove(leaving.key, f"given back: {why}" if why else "gone")
         if not record.deposed:  # at its address stands, or is being rented, its successor
             run.market.release(record.address)
         run.proved(leaving, removed_at=removed_at, total_usd=total)
@@ -69,11 +74,11 @@ class Removals:
             except NotFoundError:
                 pass
             except (AuthError, PermissionError_) as failure:
-                run.ledger.failed(effect, str(failure))
+                run.ledger.failed(effect, failure.reason)
                 raise ActionFailed(diagnose(failure, record.address, "delete")) from failure
             except LiumError as failure:
                 if not await self._leaving(pod_id):
-                    run.ledger.failed(effect, str(failure))
+                    run.ledger.failed(effect, failure.reason)
                     return failure
             run.ledger.done(effect, leaving)
             return None
@@ -127,10 +132,10 @@ class Removals:
         return False
 
     def _stuck(self, record: Record, why: str, run: Run) -> Diagnostic:
-        price = record.attributes.get("price_per_hour_usd")
+        price = Decimal(str(record.attributes.get("price_per_hour_usd") or 0))
         return error(
             "still-there",
-            f"delete: not gone after {run.wait_timeout_s:.0f} s: {why}; it may still cost ${price}/h",
+            f"delete: not gone after {run.wait_timeout_s:.0f} s: {why}; it may still cost {rate(price)}",
             address=str(record.address),
             hint="it stays in state as deleting; run the same command again",
         )

@@ -58,7 +58,7 @@ class Refused(Exception):
     def __init__(self, kind: Refusal, failure: LiumError) -> None:
         self.kind = kind
         self.failure = failure
-        super().__init__(str(failure))
+        super().__init__(failure.reason)
 
 
 class _TooOld(Exception):
@@ -193,7 +193,7 @@ class Rents:
                     if not await run.market.still_allowed(claim):
                         return self._called_off(effect, order, trial, run)
                     continue
-                self._not_rented(effect, order, trial, f"refused: {failure}", run)
+                self._not_rented(effect, order, trial, failure.reason, run)
                 raise Refused(kind, failure) from failure
             if answer.pod_id is None:
                 return await self._find(effect, order, claim, run)

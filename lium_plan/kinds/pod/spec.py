@@ -199,7 +199,7 @@ class Pods:
         """In the order of what loses most: a dead pod, a wrong one, another template, another end; then notes."""
         unmet = violations(record, resource.spec.requirement, resource.lifecycle)
         return (
-            _if_dead(record, observation)
+            if_dead(record, observation)
             or self._replacement(resource, record, observation, comparison, unmet)
             or self._in_place(resource, record, observation, comparison)
             or self._as_it_is(resource, record, observation, unmet)
@@ -384,7 +384,8 @@ def status_after(status: str) -> str | None:
     return "deleting" if status == "DELETING" else None
 
 
-def _if_dead(record: Record, observation: Observation | None) -> Change | None:
+def if_dead(record: Record, observation: Observation | None) -> Change | None:
+    """That it must be replaced, and why; None: it lives, as far as was seen."""
     status = (observation.status or "") if observation is not None else ""
     if status in DEAD_STATUSES:
         return Change(Verb.REPLACE, f"the server says {status}: {_WHY_DEAD[status]}", drift=_slug(status))

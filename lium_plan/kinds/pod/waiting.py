@@ -18,10 +18,11 @@ from lium_plan.kinds.pod.removal import LEAVING, Removals
 from lium_plan.kinds.pod.spec import PodSpec
 from lium_plan.kinds.protocol import ActionFailed, Json, Record, Run
 from lium_plan.kinds.services import Services
-from lium_plan.kinds.sessions import PodGone, open_session, why_gone
+from lium_plan.kinds.sessions import PodGone, key_of, open_session, why_gone
 from lium_plan.lium.errors import LiumError
 from lium_plan.lium.models import Pod
 from lium_plan.lium.poller import Listing
+from lium_plan.money import rate
 from lium_plan.ssh.coordinates import parse_connect_command
 from lium_plan.ssh.errors import BadConnectCommand, LoginRefused, SshError
 from lium_plan.ssh.protocol import Session
@@ -33,6 +34,7 @@ SSH_TIMEOUT_S = 240.0
 LISTED_WITHIN_S = 20.0
 """From the rent to the first listing that shows the pod; lists lag a few seconds (contract §4.3)."""
 CHECK_TIMEOUT_S = 60.0
+FAILED = "CREATION_FAILED"
 NOTHING: Mapping[str, Json] = {}
 PRICE_QUANTUM = Decimal("0.00001")
 
@@ -59,8 +61,9 @@ echo "lium-plan-check gpus=$((gpus)) mnt=$mnt"
 class GivenUp(Exception):
     """This pod will not become what was ordered; another one might."""
 
-    def __init__(self, why: str, *, blames_node: bool = True) -> None:
-        self.blames_node = blames_node
+    def __init__(self, why: str, *, not_created: bool = False) -> None:
+        """`not_created`: the server could not make its container; more often the image's fault than the node's."""
+        self.not_created = not_created
         super().__init__(why)
 
 
@@ -77,7 +80,7 @@ class Waits:
         running = await self._correct_ttl(running, spec, run)
         await self.check_machine(running, spec, run)
         # Whoever logs in later, without the manifest, needs the key that was found to work.
-        key_path = self._services.keys.private_key(spec.ssh_key).absolute()
+        key_path = key_of(self._services.keys, running, spec.ssh_key).absolute()
         ready = replace(running, status="ready", attributes={**running.attributes, "ssh_key": str(key_path)})
         run.ledger.put(ready)
         return ready
@@ -107,13 +110,13 @@ class Waits:
             if pod is None:
                 gone, why = (await self._removals.proofs([record]))[record.key]
                 if gone:
-                    raise GivenUp(await self._why_ended(record, why))
+                    raise await self._ended(record, why)
                 continue
             if not judged:
                 record = self._judge(record, pod, run)
                 judged = True
             if pod.status in LEAVING:
-                raise GivenUp(await self._why_ended(record, f"the server says {pod.status}"))
+                raise await self._ended(record, f"the server says {pod.status}")
             if _is_up(pod):
                 record = replace(record, attributes={**record.attributes, **pod_facts(pod)})
                 run.ledger.put(record)
@@ -144,25 +147,23 @@ class Waits:
         if pod.price_per_hour_usd is not None:
             run.market.rented(record.address, pod.price_per_hour_usd)
         if pod.gpu_count is not None and pod.gpu_count != int(str(ordered or 0)):
-            raise GivenUp(f"it has {pod.gpu_count} GPUs, {ordered or 0} were ordered")
+            raise GivenUp(f"it has {pod.gpu_count} GPUs, {ordered or 0} ordered")
         _check_price(judged)
         return judged
 
-    async def _why_ended(self, record: Record, otherwise: str) -> str:
+    async def _ended(self, record: Record, otherwise: str) -> GivenUp:
         """The cause by the pod's events, which outlive its row (contract §2.8.2)."""
         try:
             events = await self._client.pod_events(str(record.id))
         except LiumError:
-            return otherwise
+            events = ()
+        not_created = FAILED in otherwise or any(event.to_status == FAILED for event in events)
         with_error = next((event.error for event in reversed(events) if event.error), None)
         if with_error:
-            return with_error
+            return GivenUp(with_error, not_created=not_created)
         reason = next((event for event in reversed(events) if event.reason), None)
-        return (
-            otherwise
-            if reason is None
-            else f"{otherwise} ({reason.reason}{f': {reason.detail}' if reason.detail else ''})"
-        )
+        more = "" if reason is None else f" ({reason.reason}{f': {reason.detail}' if reason.detail else ''})"
+        return GivenUp(f"{otherwise}{more}", not_created=not_created)
 
     async def _correct_ttl(self, record: Record, spec: PodSpec, run: Run) -> Record:
         """The server may count from RUNNING; the deadline we promised counts from creation (contract §10-U11)."""
@@ -270,7 +271,7 @@ def _check_price(record: Record) -> None:
     price = Decimal(str(record.attributes.get("price_per_hour_usd") or 0))
     ceiling = Decimal(str(record.attributes.get("ceiling_per_hour_usd") or 0))
     if ceiling and price.quantize(PRICE_QUANTUM) > ceiling.quantize(PRICE_QUANTUM):
-        raise GivenUp(f"it costs ${price}/h, the ceiling is ${ceiling}/h")
+        raise GivenUp(f"it costs {rate(price, ceiling)}, the ceiling is {rate(ceiling, price)}")
 
 
 def _host(pod: Pod) -> str | None:

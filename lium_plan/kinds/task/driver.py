@@ -304,12 +304,12 @@ class TaskDriver:
 
     async def _await_port(self, target: _Target, run: Run) -> None:
         port = target.spec.wait_port or 0
-        run.phase(target.address, f"waiting for port {port}")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (target.spec.max_duration_s or FOREVER_S)
         task_dir = self._task_dir(target, run)
         while loop.time() < deadline:
             session = await self._open(target, run)
+            run.phase(target.address, f"waiting for port {port}")
             try:
                 while loop.time() < deadline:
                     done = await run_in_image(session, [listening(port)], env={}, timeout_s=ASK_S)
@@ -349,10 +349,10 @@ class TaskDriver:
 
     async def _await_end(self, target: _Target, run: Run) -> None:
         """Follow the log to the end, over as many connections as it takes."""
-        run.phase(target.address, "running")
         with self._log(target, run) as log:
             while True:
                 session = await self._open(target, run)
+                run.phase(target.address, "running")
                 try:
                     found = await self._follow(session, target, log, run)
                 except ConnectionLost:

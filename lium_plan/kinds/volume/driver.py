@@ -116,7 +116,7 @@ class VolumeDriver:
                 await self._client.update_volume(volume_id, name=name, description=spec.description)
             except LiumError as failure:
                 # Whatever became of it, the next plan compares what the server shows.
-                run.ledger.failed(effect, str(failure))
+                run.ledger.failed(effect, failure.reason)
                 unsure = classify_refusal(failure) is Refusal.UNKNOWN
                 raise ActionFailed(
                     diagnose(failure, step.address, "update (its outcome is not known)" if unsure else "update")
