@@ -119,7 +119,7 @@ async def _begin(world: World, command: str) -> str:
             assert before in written, before
             written = written.replace(before, after)
         world.write("lium.yaml", written)
-        world.expected = frozenset(("trainers-1", "store-0"))
+        world.expected = frozenset(("trainers-0", "store-0"))
     elif command == "trouble":
         for effect, match in TROUBLE:
             world.fault(effect, **match)

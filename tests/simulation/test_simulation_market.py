@@ -95,7 +95,7 @@ def test_what_comes_back_dearer_counts_at_its_price_until_it_has_gone() -> None:
         ran = await world.apply(options=ApplyRequest(wait_timeout_s=60))
         assert ran.code == ExitCode.PARTIAL, ran.words
         dear = next(charge for charge in world.open_charges("pod") if charge.price_per_hour > 1)
-        assert f"may still cost ${dear.price_per_hour.normalize()}/h" in ran.words
+        assert f"may still cost ${dear.price_per_hour:.2f}/h" in ran.words
         assert record(world).attributes["price_per_hour_usd"] == str(dear.price_per_hour.normalize())
         assert "max-hourly-cost" in ran.words, "the other one waited for room that did not come"
         assert len(rents(world)) == 2
@@ -137,7 +137,7 @@ def test_a_confirmed_ceiling_outlives_the_settling_of_an_open_rent() -> None:
         world.fault({"do": "price", "node": "*", "factor": 3}, method="GET", path="version")
         ran = await world.apply()
         assert ran.code == ExitCode.PARTIAL, ran.words
-        assert "max_price 0.33" in ran.words
+        assert "its ceiling $0.33" in ran.words
         assert world.open_charges("pod") == ()
 
     told(story, manifest=fleet(1).replace("    max_price: 1.00\n", ""), expected=())
