@@ -11,7 +11,7 @@ demo: $(RUN)
 	@$(BIN)/python -m examples.demo
 
 test: $(RUN)-test
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --maxschedchunk 1
 
 # Crashes at every point, random histories, a hostile market: make simulate SEEDS=10000. JOBS processes side by side.
 SEEDS ?= 1000
