@@ -12,12 +12,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
 
 from lium_plan.diagnostics import ExitCode
+from tests.simulation.many import say, spread
 from tests.support.world import Broken, Ran, World
 from tests.support.world_opening import run_world
 from tests.support.world_oracles import agrees, all_done, foreign_untouched, no_secrets
@@ -206,24 +205,11 @@ def jobs_of(groups: Sequence[Class], *, every: int = 1) -> list[tuple[str, int, 
     return jobs
 
 
-def outcomes(jobs: Sequence[tuple[str, int, str]], *, processes: int) -> Iterator[Outcome]:
-    if processes <= 1:
-        yield from map(_one, jobs)
-        return
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_one, jobs, chunksize=4)
-
-
 def _one(job: tuple[str, int, str]) -> Outcome:
     command, number, then = job
     if then in ("sync", "full"):
         return try_disk(command, then, number)
     return try_crash(command, number, then=then)
-
-
-def say(text: object) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -252,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         troubles += [(command, number, "full") for number in range(0, 60_000, 997 * chosen.every)]
     jobs = [*jobs_of(groups, every=chosen.every), *troubles]
     bad = 0
-    for number, outcome in enumerate(outcomes(jobs, processes=chosen.jobs), 1):
+    for number, outcome in enumerate(spread(_one, jobs, processes=chosen.jobs, at_once=4), 1):
         if outcome.broken:
             bad += 1
             say(outcome)

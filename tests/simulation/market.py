@@ -14,15 +14,14 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from multiprocessing import get_context
 
 from lium_plan.requests import ApplyRequest, PlanRequest
 from lium_plan.sim.rows import Node
 from lium_plan.sim.settings import Settings as ServerSettings
+from tests.simulation.many import say, spread
 from tests.support.world import Ran, World
 from tests.support.world_machines import Behaviour
 from tests.support.world_market import Terms, Watch
@@ -428,21 +427,8 @@ def told(verdict: Verdict) -> str:
 # --- many of them ----------------------------------------------------------------------------------------------------
 
 
-def verdicts(seeds: Sequence[int], *, processes: int) -> Iterator[Verdict]:
-    if processes <= 1:
-        yield from map(_one, seeds)
-        return
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_one, seeds, chunksize=8)
-
-
 def _one(seed: int) -> Verdict:
     return tell(draw(seed))
-
-
-def say(text: object) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -459,7 +445,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bad = 0
     sums = dict.fromkeys(("rents", "refused", "substitutions", "given_back", "reclaimed"), 0)
     seeds = range(chosen.first, chosen.first + chosen.count)
-    for number, verdict in enumerate(verdicts(seeds, processes=chosen.jobs), 1):
+    for number, verdict in enumerate(spread(_one, seeds, processes=chosen.jobs), 1):
         for name in sums:
             sums[name] += getattr(verdict, name)
         if verdict.broken:

@@ -17,15 +17,14 @@ import asyncio
 import json
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 
 from lium_plan.requests import ApplyRequest
 from lium_plan.sim.settings import Settings as ServerSettings
 from tests.simulation.faults import draw_fault
+from tests.simulation.many import say, spread
 from tests.support.world import ACCOUNT, Broken, Ran, World
 from tests.support.world_machines import Behaviour
 from tests.support.world_opening import run_world
@@ -322,21 +321,8 @@ def told(verdict: Verdict, kept: Sequence[int]) -> str:
 # --- many of them ----------------------------------------------------------------------------------------------------
 
 
-def verdicts(seeds: Sequence[int], *, processes: int) -> Iterator[Verdict]:
-    if processes <= 1:
-        yield from map(_one, seeds)
-        return
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_one, seeds, chunksize=8)
-
-
 def _one(seed: int) -> Verdict:
     return tell(draw(seed))
-
-
-def say(text: object) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -358,7 +344,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1 if verdict.broken else 0
     bad = runs = kills = 0
     seeds = range(chosen.first, chosen.first + chosen.count)
-    for number, verdict in enumerate(verdicts(seeds, processes=chosen.jobs), 1):
+    for number, verdict in enumerate(spread(_one, seeds, processes=chosen.jobs), 1):
         runs += len(verdict.codes)
         kills += verdict.codes.count(None)
         if verdict.broken:
