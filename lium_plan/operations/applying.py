@@ -122,7 +122,7 @@ async def _run(
     ledger = _open_ledger(session, store, state, born=born)
     drivers = open_drivers(session.settings, session.connection, state)
     try:
-        if plan.actions or plan.open or state.watched or planned.observed.late:
+        if plan.actions or plan.open or planned.observed.late:
             ledger.bind(planned.observed.account_id, planned.observed.workspace_id)
             if session.request.rename_project and session.manifest is not None:
                 ledger.rename(session.manifest.project)
@@ -180,7 +180,7 @@ async def _do(session: Session, ledger: JournaledLedger, drivers: Mapping[str, D
         await session.carry_out(ledger, drivers, _known_machines(planned, ledger.state))
         if session.interrupted:
             return
-    if (ledger.state.open or ledger.state.watched or planned.observed.late) and not looking_only:
+    if (ledger.state.open or planned.observed.late) and not looking_only:
         current = await settle(session, ledger, drivers, planned)
     # What was found open may be what the reviewed plan had no offer for: the plan that is carried out counts.
     _judge(session, (current or planned).plan)

@@ -111,8 +111,9 @@ async def look_without_state(settings: Settings, request: PlanRequest, outside: 
     """A destroy without a state destroys nothing. Raises `Failure` (6) when pods of this project run all the same."""
     try:
         project = load_manifest(settings, request.sources).project
-    except Failure:
-        return (warning("no-project", "there is no manifest to name the project, so the account was not looked at"),)
+    except Failure as failure:
+        why = f"the account was not looked at, for no manifest names the project: {failure.diagnostics[0].message}"
+        return (warning("no-project", why, hint="what the account has: lium-plan orphans"),)
     scope = scope_mark(project, settings.stack)
     nothing = new_state(project, settings.stack, lineage=outside.new_uuid(), salt=outside.random_bytes(32))
     async with connect(settings, outside=outside) as connection:
