@@ -73,7 +73,8 @@ def test_without_a_state_pods_of_the_project_are_not_passed_over(project: Projec
 
 def test_without_state_and_project_it_says_what_it_has_not_looked_at(project: Project) -> None:
     nameless = project.destroy()
-    assert "the account was not looked at" in nameless.err and "nothing to destroy" in nameless.err
+    assert "the account was not looked at" in nameless.err
+    assert "nothing to destroy" in nameless.err
     project.write("version: 1\nproject: lost\nvariables: {token: {}}\n")
     unread = project.destroy()
     assert "no manifest names the project: the variable 'token' has no value" in unread.err, unread

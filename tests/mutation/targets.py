@@ -98,7 +98,9 @@ RECOVERY_PLAN = Plan(
     targets=RECOVERY,
     tests=(
         "tests/engine",
-        *(f"tests/simulation/test_simulation_{name}.py" for name in ("settling", "created", "deletion", "limits")),
+        *(f"tests/simulation/test_settling_{name}.py" for name in ("rents", "deletes", "creations", "effects")),
+        "tests/simulation/test_lost_answers.py",
+        *(f"tests/simulation/test_simulation_{name}.py" for name in ("created", "deletion", "limits")),
     ),
     left_out=(
         # Of many alike a few are enough: one position of the delete that fails.

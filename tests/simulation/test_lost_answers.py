@@ -1,0 +1,149 @@
+"""Answers that are lost, refused or limited while a run creates and deletes."""
+
+from __future__ import annotations
+
+import pytest
+
+from lium_plan.diagnostics import ExitCode
+from lium_plan.planning.plan import Plan
+from tests.simulation.leftovers import keys, phases, somebody_deletes, somebody_makes
+from tests.simulation.manifests import HEAD, VOLUMES
+from tests.simulation.telling import RENT, emptied, mended, record, rents, told
+from tests.support.world import World
+
+
+def test_a_creation_that_is_never_answered_is_given_up_after_three_attempts() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "lose_reply", "where": "before"}, method="POST", path="volumes", times=None)
+        failed = await world.apply()
+        assert failed.code == ExitCode.PARTIAL, failed.words
+        assert "no answer from the server in 3 attempts" in failed.words
+        sent = [row for row in world.lium.world.requests if row.method == "POST" and row.path.endswith("/volumes")]
+        assert len(sent) == 3 + 1, "and the one that was there before"
+        assert world.open_charges("volume") == ()
+        world.clear_faults()
+        await mended(world)
+
+    told(story, manifest=HEAD + VOLUMES, expected=())
+
+
+def test_a_creation_that_is_refused_is_not_tried_again() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "answer", "status": 400}, method="POST", path="volumes", times=None)
+        failed = await world.apply()
+        assert failed.code == ExitCode.PARTIAL, failed.words
+        assert "create: " in failed.words
+        assert "action-failed" not in failed.words
+        assert failed.took_s < 10
+        sent = [row for row in world.lium.world.requests if row.method == "POST" and row.path.endswith("/volumes")]
+        assert len(sent) == 1 + 1, "and the one that was there before"
+        state = world.state()
+        assert state is not None
+        assert not state.open
+        world.clear_faults()
+        await mended(world)
+
+    told(story, manifest=HEAD + VOLUMES, expected=())
+
+
+def test_a_creation_that_nobody_can_tell_of_is_not_tried_again() -> None:
+    """Its answer was lost, and two are listed that could be it."""
+
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        (data,) = world.open_charges("volume")
+        twins = [await somebody_makes(world, "/volumes", {"name": data.name.replace("data", "more")}) for _ in range(2)]
+        world.write("lium.yaml", HEAD + VOLUMES + "  more: {description: more}\n")
+        world.fault({"do": "lose_reply", "where": "before"}, method="POST", path="volumes")
+        unsure = await world.apply()
+        assert unsure.code == ExitCode.UNKNOWN_OUTCOME, unsure.words
+        assert all(twin in unsure.words for twin in twins)
+        state = world.state()
+        assert state is not None
+        assert [str(effect.address) for effect in state.open.values()] == ["volume.more"]
+        await somebody_deletes(world, f"/volumes/{twins[0]}")
+        await mended(world)
+        assert record(world, "volume.more").id == twins[1]
+        world.broken.clear()  # what somebody made by hand was nobody's until then
+
+    told(story, manifest=HEAD + VOLUMES, expected=())
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_a_creation_whose_answer_was_lost_makes_one(where: str) -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "lose_reply", "where": where}, method="POST", path="volumes")
+        assert (await world.apply()).code == 0
+        assert len(world.open_charges("volume")) == 1
+        await mended(world)
+
+    told(story, manifest=HEAD + VOLUMES, expected=())
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_deletion_that_the_key_may_not_send_is_not_tried_again(status: int) -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault({"do": "answer", "status": status}, method="DELETE", path="volumes/*", times=None)
+        refused = await world.destroy()
+        assert refused.code == ExitCode.PARTIAL, refused.words
+        assert "permission: delete: " in refused.words
+        assert refused.took_s < 10
+        state = world.state()
+        assert state is not None
+        assert not state.open
+        assert "volume.data" in state.records
+        world.clear_faults()
+        await emptied(world)
+
+    told(story, manifest=HEAD + VOLUMES, expected=())
+
+
+def test_a_key_file_that_is_gone_is_said_and_nothing_is_rented() -> None:
+    async def story(world: World) -> None:
+        key = world.folder / "id_ed25519"
+
+        def taken_away(plan: object) -> bool:
+            key.rename(key.with_suffix(".away"))
+            return True
+
+        failed = await world.apply(approve=taken_away)
+        assert failed.code == ExitCode.PARTIAL, failed.words
+        assert "ssh-key" in failed.words
+        assert rents(world) == []
+        key.with_suffix(".away").rename(key)
+        await mended(world)
+
+    told(story)
+
+
+def test_a_rent_is_not_sent_again_when_its_price_rose_while_a_limit_was_waited_for() -> None:
+    async def story(world: World) -> None:
+        world.configure(feed_refresh_seconds=0)
+        world.fault({"do": "answer", "status": 429, "headers": {"Retry-After": "70"}}, **RENT)
+
+        def dearer(plan: Plan) -> bool:
+            offers = [action.offer for action in plan.actions if action.offer is not None]
+            world.fault({"do": "price", "node": offers[0].node_id, "factor": 20}, at=10)
+            return True
+
+        ran = await world.apply(approve=dearer)
+        assert ran.code == 0, ran.words
+        assert "waiting for the rent limit" in phases(ran)
+        first, second = keys(world)
+        assert first[0] != second[0]
+        assert all(charge.price_per_hour <= 1 for charge in world.open_charges("pod"))
+        await mended(world)
+
+    told(story)
+
+
+def test_a_limit_on_rents_is_waited_out() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "answer", "status": 429, "headers": {"Retry-After": "5"}}, **RENT)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert len(set(keys(world))) == 1, "the same request"
+        await mended(world)
+
+    told(story)

@@ -1,0 +1,309 @@
+"""Open rents: found by lists or events, sent again where that is safe, settled by time otherwise."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+from lium_plan.diagnostics import ExitCode
+from tests.simulation.leftovers import SENT, keys, killed_with_a_rent_on_its_way, phases
+from tests.simulation.manifests import HEAD, VOLUMES, fleet, tails
+from tests.simulation.telling import RENT, emptied, mended, record, rents, told
+from tests.support.world import World
+
+
+def test_a_found_rent_is_said_and_kept() -> None:
+    async def story(world: World) -> None:
+        await killed_with_a_rent_on_its_way(world, served=True)
+        (pod,) = world.open_charges("pod")
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert phases(ran)[0] == "settling an open rent"
+        assert f"settled: found pod {pod.object_id}" in phases(ran)
+        assert record(world).id == pod.object_id
+        assert Decimal(str(record(world).attributes["price_per_hour_usd"])) == pod.price_per_hour
+        await mended(world)
+        assert len(rents(world)) == 1
+        await emptied(world)
+
+    told(story)
+
+
+def test_an_unserved_rent_is_sent_again_as_it_was() -> None:
+    async def story(world: World) -> None:
+        await killed_with_a_rent_on_its_way(world, served=False)
+        await mended(world)
+        first, *more = keys(world)
+        assert more == [first], "the same key and the same bytes"
+        await emptied(world)
+
+    told(story)
+
+
+def test_an_unserved_rent_that_is_wanted_otherwise_is_not_sent_again() -> None:
+    async def story(world: World) -> None:
+        await killed_with_a_rent_on_its_way(world, served=False)
+        world.write("lium.yaml", fleet().replace("ttl: 24h", "ttl: 30h"))
+        await mended(world)
+        first, second = keys(world)
+        assert first[0] != second[0]
+        assert json.loads(second[1])["termination_hours"] == 30
+        await emptied(world)
+
+    told(story)
+
+
+def test_an_unserved_rent_that_is_wanted_no_more_is_not_sent_again() -> None:
+    async def story(world: World) -> None:
+        await killed_with_a_rent_on_its_way(world, served=False)
+        world.write("lium.yaml", HEAD + VOLUMES)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert len(rents(world)) == 1
+        state = world.state()
+        assert state is not None
+        assert (state.open, [item.name for item in state.watched]) == ({}, rents(world))
+        await emptied(world)
+
+    told(story, expected=())
+
+
+def test_an_unserved_rent_is_not_sent_again_by_a_destroy() -> None:
+    async def story(world: World) -> None:
+        await killed_with_a_rent_on_its_way(world, served=False)
+        gone = await emptied(world)
+        assert len(rents(world)) == 1
+        assert gone.took_s > 300, "nothing can be on its way any more when it is given up"
+
+    told(story)
+
+
+def test_a_rent_of_yesterday_is_not_sent_again_under_its_old_key() -> None:
+    """The server forgets a key after a day: the same key would rent a second pod."""
+
+    async def story(world: World) -> None:
+        await killed_with_a_rent_on_its_way(world, served=False)
+        await world.pass_time(23.5 * 3600)
+        await mended(world)
+        first, second = keys(world)
+        assert first[0] != second[0]
+        await emptied(world)
+
+    told(story)
+
+
+def test_an_unserved_rent_is_not_sent_again_at_a_higher_price() -> None:
+    async def story(world: World) -> None:
+        await killed_with_a_rent_on_its_way(world, served=False)
+        node = next(row.path for row in world.lium.world.requests if row.path.endswith("/rent")).split("/")[-2]
+        first = keys(world)[0]
+        sent = next(row for row in reversed(tuple(world.lium.world.requests)) if row.idempotency_key == first[0])
+        node = sent.path.split("/")[-2]
+        world.fault({"do": "price", "node": node, "factor": 20})
+        await world.pass_time(120)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert [key for key, _ in keys(world)].count(first[0]) == 1
+        assert all(charge.price_per_hour <= 1 for charge in world.open_charges("pod"))
+        await emptied(world)
+
+    told(story)
+
+
+def test_where_keys_are_not_kept_no_rent_is_sent_again_before_time_has_decided() -> None:
+    async def story(world: World) -> None:
+        world.configure(no_rent_idempotency=True)
+        await killed_with_a_rent_on_its_way(world, served=False)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        first, second = keys(world)
+        assert first[0] != second[0]
+        assert ran.took_s > 300
+        await emptied(world)
+
+    told(story)
+
+
+def test_a_pod_that_no_list_shows_is_taken_from_the_events() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "twist", "twist": {"hide_seconds": 40}}, **RENT)
+        await killed_with_a_rent_on_its_way(world, served=True)
+        (pod,) = world.open_charges("pod")
+        ran = await world.apply()
+        assert f"settled: the account's events name pod {pod.object_id}" in phases(ran)
+        assert ran.code == ExitCode.UNKNOWN_OUTCOME, "no list shows it yet, so nothing more is done with it"
+        await world.pass_time(60)
+        await mended(world)
+        assert len(rents(world)) == 1
+        await emptied(world)
+
+    told(story)
+
+
+def test_without_events_it_is_asked_for_again_under_its_key() -> None:
+    async def story(world: World) -> None:
+        world.configure(events_forbidden=True)
+        world.fault({"do": "twist", "twist": {"hide_seconds": 40}}, **RENT)
+        await killed_with_a_rent_on_its_way(world, served=True)
+        (pod,) = world.open_charges("pod")
+        ran = await world.apply()
+        assert f"settled: the repeated request named pod {pod.object_id}" in phases(ran)
+        await world.pass_time(60)
+        await mended(world)
+        assert len(set(keys(world))) == 1
+        assert len(world.open_charges("pod")) == 1
+        await emptied(world)
+
+    told(story)
+
+
+def test_a_definite_no_to_the_repeated_rent_settles_it_at_once() -> None:
+    async def story(world: World) -> None:
+        await killed_with_a_rent_on_its_way(world, served=False)
+        world.fault({"do": "take_node"}, **RENT)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert ran.took_s < 200, "it need not wait until nothing can be on its way"
+        assert len(world.open_charges("pod")) == 1
+        await emptied(world)
+
+    told(story)
+
+
+def test_what_the_server_itself_does_not_know_stays_open_and_is_said() -> None:
+    async def story(world: World) -> None:
+        await killed_with_a_rent_on_its_way(world, served=False)
+        unknown = {"do": "answer", "status": 409, "code": "idempotency_outcome_unknown"}
+        world.fault(unknown, **RENT, times=None)
+        ran = await world.apply()
+        assert ran.code == ExitCode.UNKNOWN_OUTCOME, ran.words
+        assert "the server itself does not know what became of lp-" in ran.words
+        state = world.state()
+        assert state is not None
+        assert [effect.op for effect in state.open.values()] == ["rent"]
+        assert len(set(keys(world))) == 1, "no other rent for that address"
+        assert len(keys(world)) <= 8, "nor this one for ever"
+        # A person looks, finds nothing, and the server has forgotten the key.
+        world.clear_faults()
+        await world.pass_time(24 * 3600)
+        await mended(world)
+        await emptied(world)
+
+    told(story)
+
+
+def test_the_first_rents_unclear_answer_leaves_it_open_and_the_rest_goes_on() -> None:
+    async def story(world: World) -> None:
+        unknown = {"do": "answer", "status": 409, "code": "idempotency_outcome_unknown"}
+        world.fault(unknown, **RENT, times=None)
+        ran = await world.apply()
+        assert ran.code == ExitCode.UNKNOWN_OUTCOME, ran.words
+        assert "unknown-outcome: rent: " in ran.words
+        state = world.state()
+        assert state is not None
+        assert [str(effect.address) for effect in state.open.values()] == ["fleet.a[0]"]
+        assert "volume.data" in state.records
+
+    told(story, manifest=fleet(tail=VOLUMES), expected=())
+
+
+def test_nothing_is_made_on_what_nobody_can_tell_of() -> None:
+    """What stays open is not done again, and what needs it is left out; the rest goes on."""
+
+    async def story(world: World) -> None:
+        await killed_with_a_rent_on_its_way(world, served=False)
+        unknown = {"do": "answer", "status": 409, "code": "idempotency_outcome_unknown"}
+        world.fault(unknown, **RENT, times=None)
+        ran = await world.apply()
+        assert ran.code == ExitCode.UNKNOWN_OUTCOME, ran.words
+        assert ran.report is not None
+        assert {str(result.address) for result in ran.report.results} <= {"volume.data", "template.image-ubuntu-22-04"}
+        assert not [result for result in ran.report.results if "fleet.a[0]" in str(result.address)]
+
+    told(story, manifest=fleet(more="    bootstrap: {commands: [make ready]}\n", tail=VOLUMES), expected=())
+
+
+def test_an_interrupt_while_settling_ends_at_once_and_everything_stays_open() -> None:
+    async def story(world: World) -> None:
+        world.configure(no_rent_idempotency=True)
+        await killed_with_a_rent_on_its_way(world, served=False)
+        ran = await world.apply(interrupt_after_s=(60,))
+        assert ran.code == ExitCode.INTERRUPTED, ran.words
+        assert ran.took_s < 62
+        state = world.state()
+        assert state is not None
+        assert [effect.op for effect in state.open.values()] == ["rent"]
+        await mended(world)
+        await emptied(world)
+
+    told(story)
+
+
+def test_when_the_server_is_away_while_settling_it_stays_open() -> None:
+    async def story(world: World) -> None:
+        world.configure(no_rent_idempotency=True)
+        await killed_with_a_rent_on_its_way(world, served=False)
+        away = {"do": "answer", "status": 401}
+        world.fault(away, method="GET", path="pods", after=3, times=None)
+        ran = await world.apply()
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert "settle what an earlier run left open" in ran.words
+        world.clear_faults()
+        await mended(world)
+        await emptied(world)
+
+    told(story)
+
+
+def test_a_found_pod_that_is_dearer_than_allowed_goes_back_and_that_is_proved() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "twist", "twist": {"price_factor": 9}}, **RENT)
+        await killed_with_a_rent_on_its_way(world, served=True)
+        (dear,) = world.open_charges("pod")
+        assert dear.price_per_hour > 1
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert any("given back: " in phase for phase in phases(ran))
+        assert ran.report is not None
+        assert [(proof.id, proof.gone) for proof in ran.report.proofs] == [(dear.object_id, True)]
+        assert all(charge.price_per_hour <= 1 for charge in world.open_charges("pod"))
+        await mended(world)
+        await emptied(world)
+
+    told(story)
+
+
+def test_what_settling_finds_may_make_the_rest_unsafe() -> None:
+    """The pod that a destroy finds is one that must not be destroyed."""
+    guarded = fleet(more="    lifecycle: {prevent_destroy: true}\n")
+
+    async def story(world: World) -> None:
+        await killed_with_a_rent_on_its_way(world, served=True)
+        refused = await world.destroy()
+        assert refused.code == ExitCode.UNSAFE, refused.words
+        assert "prevent_destroy" in refused.words
+        assert record(world).protected
+        assert len(world.open_charges("pod")) == 1
+        await mended(world)
+
+    told(story, manifest=guarded)
+
+
+def test_what_is_needed_too_after_settling_needs_another_yes() -> None:
+    async def story(world: World) -> None:
+        world.configure(no_rent_idempotency=True)
+        assert (await world.apply()).code == 0
+        world.write("lium.yaml", fleet(2))
+        world.fault({"do": "lose_reply", "where": "before"}, **RENT)
+        killed = await world.apply(crash_on=SENT)
+        assert killed.code is None
+        world.fault({"do": "vanish", "pod": "*-a-0"}, at=200)
+        changed = await world.apply()
+        assert changed.code == ExitCode.PARTIAL, changed.words
+        assert "plan-changed" in changed.words
+        assert "was not confirmed" in changed.words
+        assert world.open_charges("pod") == (), "nothing was rented without a yes"
+        await mended(world)
+        await emptied(world)
+
+    told(story, expected=tails(2))
