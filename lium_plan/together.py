@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -30,3 +30,36 @@ async def together(*work: Work[Any]) -> tuple[Any, ...]:
     else:
         return tuple(task.result() for task in tasks)
     raise first
+
+
+class Shared(Generic[T]):
+    """One answer for all who ask at the same moment; it is given up once nobody waits for it any more.
+
+    Who asks while one is under way gets a newer one: the other may be older than what was done meanwhile.
+    """
+
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._ask = ask
+        self._next: asyncio.Task[T] | None = None
+        self._waiting: dict[asyncio.Task[T], int] = {}
+
+    async def __call__(self) -> T:
+        """Raises what asking raises."""
+        asking = self._next
+        if asking is None:
+            asking = self._next = asyncio.ensure_future(self._begin())
+            self._waiting[asking] = 0
+        self._waiting[asking] += 1
+        try:
+            return await asyncio.shield(asking)
+        finally:
+            self._waiting[asking] -= 1
+            if not self._waiting[asking]:
+                del self._waiting[asking]
+                asking.cancel()
+                if self._next is asking:
+                    self._next = None
+
+    async def _begin(self) -> T:
+        self._next = None
+        return await self._ask()

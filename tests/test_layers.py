@@ -124,6 +124,7 @@ TYPES: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "an answer carries offers, and what was found on the account",
     ),
     ("kinds.registry", ("kinds.services",), "names what a driver is given"),
+    ("kinds.pod.rows", ("lium.models",), "a row is read, not asked for"),
     ("cli.**", ("state.**", "engine.**", "planning.**"), "annotations of what operations return"),
 )
 

@@ -23,6 +23,7 @@ from lium_plan.kinds.digests import content_digest
 from lium_plan.kinds.pod.offers import Offer
 from lium_plan.kinds.protocol import (
     ActionFailed,
+    Begin,
     Cancelled,
     Driver,
     Json,
@@ -43,6 +44,24 @@ LET_FINISH_S = 6.0
 """How long an answer on its way is waited for after the first interrupt; the run must end within 10 s."""
 
 T = TypeVar("T")
+
+
+class _Begin:
+    """The `kinds.protocol.Begin` of one effect."""
+
+    def __init__(self, run: EngineRun, address: Address, op: str, data: Mapping[str, Json]) -> None:
+        self._run = run
+        self._address = address
+        self._op = op
+        self._data = data
+        self.effect: OpenEffect | None = None
+
+    def __call__(self) -> OpenEffect:
+        if self.effect is None:
+            if self._run.interrupted:
+                raise Cancelled
+            self.effect = self._run.ledger.begin(self._address, self._op, self._data)
+        return self.effect
 
 
 class EngineRun:
@@ -159,28 +178,29 @@ class EngineRun:
         address: Address,
         op: str,
         data: Mapping[str, Json],
-        send: Callable[[OpenEffect], Awaitable[T]],
+        send: Callable[[Begin], Awaitable[T]],
         *,
         abandon: bool = False,
     ) -> T:
         """See `kinds.protocol.Run.effect`."""
         if self.interrupted:
             raise Cancelled
-        effect = self.ledger.begin(address, op, data)
+        begin = _Begin(self, address, op, data)
         if abandon:
-            return await send(effect)
-        work = asyncio.ensure_future(send(effect))
+            return await send(begin)
+        work = asyncio.ensure_future(send(begin))
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
-            await self._let_finish(work)
+            await self._let_finish(work, begin)
             raise
 
-    async def _let_finish(self, work: asyncio.Future[T]) -> None:
+    async def _let_finish(self, work: asyncio.Future[T], begin: Begin) -> None:
         """An answer on its way is worth waiting for; a second interrupt is not to be kept waiting."""
         stop_now = asyncio.ensure_future(self._stop_now.wait())
         try:
-            await asyncio.wait((work, stop_now), timeout=LET_FINISH_S, return_when=asyncio.FIRST_COMPLETED)
+            if begin.effect is not None:
+                await asyncio.wait((work, stop_now), timeout=LET_FINISH_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stop_now.cancel()
             if not work.done():

@@ -12,6 +12,7 @@ from lium_plan.addresses import Address, parse
 from lium_plan.diagnostics import Diagnostic, error
 from lium_plan.kinds.protocol import (
     ActionFailed,
+    Begin,
     Cancelled,
     Json,
     OpenEffect,
@@ -26,7 +27,6 @@ from lium_plan.lium.errors import (
     BudgetError,
     InsufficientBalanceError,
     LiumError,
-    NotFoundError,
     PermissionError_,
     Refusal,
     classify_refusal,
@@ -83,27 +83,34 @@ async def make(
     address: Address,
     *,
     data: Mapping[str, Json],
-    post: Callable[[], Awaitable[T]],
+    post: Callable[[Begin], Awaitable[T]],
     made: Callable[[T], Record],
     replaces: Record | None,
-    settle: Callable[[OpenEffect], Awaitable[Settlement]],
+    settle: Callable[[OpenEffect, bool], Awaitable[Settlement]],
 ) -> None:
     """Create something once: begin, POST, done. A lost answer is settled, and only *not done* is tried again.
 
-    `settle` ends what it finds with `record_made`, so that what is replaced stays ours.
+    A refusal is believed, and checked by one look: a server may refuse what it has done.
+
+    `post` begins when its request may leave, or finds that none is needed. `settle`, told whether it was refused, ends
+    what it finds with `record_made`, so that what is replaced stays ours.
     """
     if replaces is not None and replaces.id is not None:
         data = {**data, "replaces": replaces.id}
 
-    async def send(effect: OpenEffect) -> Settlement:
+    async def send(begin: Begin) -> Settlement:
         try:
-            record = made(await post())
+            record = made(await post(begin))
         except LiumError as failure:
-            if classify_refusal(failure) is not Refusal.UNKNOWN:
-                run.ledger.failed(effect, failure.reason)
+            refused = classify_refusal(failure) is not Refusal.UNKNOWN
+            if begin.effect is None:
+                settlement = Settlement(Outcome.NOT_DONE, failure.reason)
+            else:
+                settlement = await settle(begin.effect, refused)
+            if refused and settlement.outcome is Outcome.NOT_DONE:
                 raise ActionFailed(diagnose(failure, address, "create")) from failure
-            return await settle(effect)
-        record_made(effect, record, run)
+            return settlement
+        record_made(begin(), record, run)
         return Settlement(Outcome.DONE, "created")
 
     for _ in range(CREATE_ATTEMPTS):
@@ -128,10 +135,20 @@ def record_made(effect: OpenEffect, record: Record, run: Run) -> None:
 
 
 async def look_for(
-    effect: OpenEffect, look: Callable[[], Awaitable[list[T]]], now: Callable[[], datetime], run: Run
+    effect: OpenEffect,
+    look: Callable[[], Awaitable[list[T]]],
+    now: Callable[[], datetime],
+    run: Run,
+    *,
+    refused: bool = False,
 ) -> list[T]:
-    """What a lost request may have created, by looking until it shows; empty when it was not carried out in time."""
-    # In this run it left just now, however long it had to wait for a limit after its begin.
+    """What a lost request may have created, by looking until it shows; empty when it was not carried out in time.
+
+    Once, for a request that was refused.
+    """
+    if refused:
+        return await look()
+    # In this run it left just now, however long it had to wait after a 429.
     until = (now() if effect.run == run.id else effect.at) + timedelta(seconds=NOT_CREATED_AFTER_S)
     while not (seen := await look()) and now() < until:
         await pause(run, LOOK_EVERY_S)
@@ -155,20 +172,20 @@ async def delete(
     deadline = loop.time() + run.wait_timeout_s
     last: LiumError | None = None
 
-    async def send(effect: OpenEffect) -> bool:
+    async def send(begin: Begin) -> bool:
         nonlocal last
+        effect = begin()
         try:
             await send_delete()
-        except NotFoundError:
-            pass
         except (AuthError, PermissionError_) as failure:
             run.ledger.failed(effect, failure.reason)
             raise ActionFailed(diagnose(failure, record.address, "delete")) from failure
         except LiumError as failure:
             last = failure
-            if await still_there():
-                run.ledger.failed(effect, failure.reason)
-                return False
+        # Whatever it answered, a list decides: what has no mark would never be found again.
+        if await still_there():
+            run.ledger.failed(effect, "it is still listed" if last is None else last.reason)
+            return False
         run.ledger.done(effect, removed=(record.key,))
         return True
 
@@ -190,7 +207,7 @@ async def delete(
                     hint="it stays in state; run the same command again later",
                 )
             )
-        run.phase(record.address, "waiting to be deleted", reason=str(last))
+        run.phase(record.address, "waiting to be deleted", reason=str(last or "it is still listed"))
         await pause(run, RETRY_S)
 
 

@@ -270,12 +270,32 @@ class Ledger(Protocol):
         """A record whose resource is gone, as a re-read showed."""
         ...
 
+    def holders(self, kind: str, id: str) -> Sequence[Record]:
+        """The records of one remote thing: none while nobody owns it."""
+        ...
+
     def records(self) -> Mapping[str, Record]:
         """All that is owned now, by key."""
         ...
 
     def watch(self, name: str, address: Address, until: datetime) -> None:
         """Remember a pod name that may still appear; what appears under it is ours."""
+        ...
+
+
+class Begin(Protocol):
+    """Writes an effect's begin down when it is called: right before its request leaves, after any wait for a limit.
+
+    What was only waiting then needs no settling after a crash.
+    """
+
+    @property
+    def effect(self) -> OpenEffect | None:
+        """None until it is called."""
+        ...
+
+    def __call__(self) -> OpenEffect:
+        """The same effect each time. Raises `Cancelled` once the run is interrupted, and what `Ledger.begin` raises."""
         ...
 
 
@@ -414,14 +434,14 @@ class Run(Protocol):
         address: Address,
         op: str,
         data: Mapping[str, Json],
-        send: Callable[[OpenEffect], Awaitable[T]],
+        send: Callable[[Begin], Awaitable[T]],
         *,
         abandon: bool = False,
     ) -> T:
-        """Begin, then send, shielded from the first interrupt so that an answer on its way is recorded.
+        """Send; once begun it is shielded from the first interrupt, so that an answer on its way is recorded.
 
-        `send` must itself end the effect in the ledger, or leave it open when the outcome is not known. With
-        `abandon` an interrupt cancels it at once (work over SSH).
+        `send` must itself begin the effect and end it in the ledger, or leave it open when the outcome is not known.
+        With `abandon` an interrupt cancels it at once (work over SSH).
         """
         ...
 

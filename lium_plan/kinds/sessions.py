@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import error
+from lium_plan.kinds.pod.rows import own_row
 from lium_plan.kinds.protocol import INTERRUPTION, ActionFailed, Interrupted, Json, Record
 from lium_plan.kinds.services import Services, SshKeys
 from lium_plan.lium.errors import LiumError, NotFoundError
@@ -126,7 +127,7 @@ async def _watched(
             listing = looking.result()
         finally:
             looking.cancel()
-        row = None if listing is None else listing.pods.get(str(pod.id))
+        row = None if listing is None else own_row(pod, listing.pods)
         if row is None:
             await raise_if_gone(services, pod)
             continue

@@ -64,7 +64,7 @@ class Call:
     """Struck out of whatever the server says."""
     dated: bool = True
     """The answer's `Date` is the API server's own now, not that of a cache on the way."""
-    before_send: Callable[[], None] | None = None
+    before_send: Callable[[], object] | None = None
     """Runs when the limits allow the request and before it leaves; what it raises calls the request off."""
 
 

@@ -168,7 +168,7 @@ class LiumClient:
         key: str,
         *,
         urgency: float = 0.0,
-        before_send: Callable[[], None] | None = None,
+        before_send: Callable[[], object] | None = None,
     ) -> RentAnswer:
         """Rent (contract §2.4). Sent once and never repeated here; the body leaves byte for byte as given.
 
@@ -277,10 +277,26 @@ class LiumClient:
         """Every template the account can see, the platform's too (contract §2.9.1)."""
         return await self._many(read("templates"), Template.from_row)
 
-    async def create_template(self, body: Mapping[str, object], *, urgency: float = 0.0) -> Template:
-        """Create a template from the fields of contract §2.9.3. Waits for the account's limit, the urgent ones less."""
-        secrets = environment_values(body)
-        call = write("POST", "templates", family=Family.TEMPLATE_CREATE, json=body, urgency=urgency, secrets=secrets)
+    async def create_template(
+        self,
+        body: Mapping[str, object],
+        *,
+        urgency: float = 0.0,
+        before_send: Callable[[], object] | None = None,
+    ) -> Template:
+        """Create a template from the fields of contract §2.9.3. Waits for the account's limit, the urgent ones less.
+
+        `before_send` as with `rent`; it runs again when the request is repeated after a 429.
+        """
+        call = write(
+            "POST",
+            "templates",
+            family=Family.TEMPLATE_CREATE,
+            json=body,
+            secrets=environment_values(body),
+            urgency=urgency,
+            before_send=before_send,
+        )
         return await self._one(call, Template.from_row)
 
     async def delete_template(self, template_id: str) -> Deletion:
@@ -293,10 +309,12 @@ class LiumClient:
         """The account's volumes (contract §2.10)."""
         return await self._many(read("volumes"), Volume.from_row)
 
-    async def create_volume(self, name: str, description: str = "") -> Volume:
-        """Create a volume; names need not be unique."""
+    async def create_volume(
+        self, name: str, description: str = "", *, before_send: Callable[[], object] | None = None
+    ) -> Volume:
+        """Create a volume; names need not be unique. `before_send` as with `create_template`."""
         body = {"name": name, "description": description}
-        return await self._one(write("POST", "volumes", json=body), Volume.from_row)
+        return await self._one(write("POST", "volumes", json=body, before_send=before_send), Volume.from_row)
 
     async def update_volume(self, volume_id: str, *, name: str | None = None, description: str | None = None) -> None:
         """Rename or redescribe a volume; None leaves a field as it is."""
@@ -317,11 +335,16 @@ class LiumClient:
             self._hide_login(credential.username, credential.password)
         return listed
 
-    async def create_credential(self, username: str, password: str) -> Credential:
-        """Create a registry login. Not idempotent, and it has no name: after a lost answer compare the ids."""
+    async def create_credential(
+        self, username: str, password: str, *, before_send: Callable[[], object] | None = None
+    ) -> Credential:
+        """Create a registry login. Not idempotent, and it has no name: after a lost answer compare the ids.
+
+        `before_send` as with `create_template`.
+        """
         body = {"docker_username": username, "docker_password": password}
         self._hide_login(username, password)
-        call = write("POST", "docker-credentials/", json=body, secrets=(password,))
+        call = write("POST", "docker-credentials/", json=body, secrets=(password,), before_send=before_send)
         return await self._one(call, Credential.from_row)
 
     async def update_credential(self, credential_id: str, *, username: str, password: str) -> None:

@@ -42,7 +42,7 @@ def write(
     priority: Priority = Priority.START,
     urgency: float = 0.0,
     secrets: tuple[str, ...] = (),
-    before_send: Callable[[], None] | None = None,
+    before_send: Callable[[], object] | None = None,
 ) -> Call:
     """Anything that changes something; its body is `json`, the exact bytes of `content`, or none."""
     body = content if json is None else json_module.dumps(json, separators=(",", ":")).encode()

@@ -26,7 +26,7 @@ from lium_plan.operations.proving import look_without_state, prove
 from lium_plan.operations.reporting import output_rows, report
 from lium_plan.operations.saved import load_plan, staleness
 from lium_plan.operations.session import Session, only
-from lium_plan.operations.settling import settle
+from lium_plan.operations.settling import settle, watch_misnamed
 from lium_plan.operations.validating import load_manifest
 from lium_plan.planning.order import Graph
 from lium_plan.planning.plan import Plan
@@ -176,6 +176,7 @@ async def _reviewed(planned: Planned, saved: Plan | None) -> Planned:
 async def _do(session: Session, ledger: JournaledLedger, drivers: Mapping[str, Driver], planned: Planned) -> None:
     current: Planned | None = planned
     looking_only = session.request.refresh_only  # what is open stays so: to settle it may send something
+    watch_misnamed(ledger, planned.observed)
     if session.request.destroying and ledger.state.open:
         await session.carry_out(ledger, drivers, _known_machines(planned, ledger.state))
         if session.interrupted:

@@ -17,6 +17,7 @@ from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
 from lium_plan.kinds.pod.extensions import extended, settle_extension
 from lium_plan.kinds.pod.holdings import HOUR_S, LONGEST_TTL_H
 from lium_plan.kinds.pod.lifetimes import EXTEND
+from lium_plan.kinds.pod.rows import own_row
 from lium_plan.kinds.protocol import OpenEffect, Record
 from lium_plan.kinds.registry import kind
 from lium_plan.lium.client import LiumClient
@@ -121,7 +122,7 @@ def _worked_out(
     problems: list[Diagnostic] = []
     found: list[_Extension] = []
     for record in records:
-        pod = pods.get(str(record.id))
+        pod = own_row(record, pods)
         why = _why_not(pod, more, now)
         if why is not None or pod is None or pod.removal_at is None:
             message, hint = why or ("it is gone", None)

@@ -17,6 +17,7 @@ from lium_plan.engine.market import Desk, Holding, Limits
 from lium_plan.engine.run import EngineRun
 from lium_plan.interrupts import Interrupt
 from lium_plan.kinds.pod.offers import Feed
+from lium_plan.kinds.pod.rows import own_row
 from lium_plan.kinds.protocol import ActionFailed, Driver, Marked, Record, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.lium.errors import LiumError
@@ -151,7 +152,7 @@ class Session:
     def _listed_price(self, record: Record) -> Decimal:
         """USD per hour by the newest list of pods: an announced price may have come into effect meanwhile."""
         listing = self.connection.poller.latest
-        row = listing.pods.get(str(record.id)) if listing is not None else None
+        row = own_row(record, listing.pods) if listing is not None else None
         return (row.price_per_hour_usd if row is not None else None) or Decimal(0)
 
     async def carry_out(

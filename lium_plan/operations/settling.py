@@ -9,12 +9,14 @@ from dataclasses import replace
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import Diagnostic, ExitCode, error
 from lium_plan.engine.recover import recover
+from lium_plan.kinds.pod.rent import WATCH_FOR
+from lium_plan.kinds.pod.rows import MISNAMED
 from lium_plan.kinds.protocol import Driver, Verb
 from lium_plan.lium.errors import LiumError
 from lium_plan.operations.connecting import api_diagnostic
 from lium_plan.operations.planning import Planned
 from lium_plan.operations.session import Session, only, until_interrupted
-from lium_plan.planning.observed import Late
+from lium_plan.planning.observed import Late, Observed
 from lium_plan.planning.order import Graph
 from lium_plan.planning.plan import Plan
 from lium_plan.state.journal import JournaledLedger
@@ -53,6 +55,14 @@ async def settle(
         return None
     kept = _as_confirmed(planned.plan, again)
     return _without_unknown(kept, {effect.address for effect in ledger.state.open.values()})
+
+
+def watch_misnamed(ledger: JournaledLedger, observed: Observed) -> None:
+    """A record whose id is another pod's goes with this plan; the pod that its rent may have made is still awaited."""
+    for record in tuple(ledger.records().values()):
+        seen = observed.of(record)
+        if seen is not None and seen.status == MISNAMED:
+            ledger.watch(str(record.attributes["pod_name"]), record.address, observed.at + WATCH_FOR)
 
 
 def take_in(ledger: JournaledLedger, late: Iterable[Late]) -> None:

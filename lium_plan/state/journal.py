@@ -95,6 +95,10 @@ class JournaledLedger:
     def record_by_key(self, key: str) -> Record | None:
         return self._fold.by_key(key)
 
+    def holders(self, kind: str, id: str) -> tuple[Record, ...]:
+        """See `Ledger.holders`."""
+        return self._fold.holders(kind, id)
+
     def records(self) -> Mapping[str, Record]:
         """See `Ledger.records`; a view, so walk a copy when writing meanwhile."""
         return self._fold.records

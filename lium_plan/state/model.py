@@ -6,6 +6,7 @@ Refuses entries that can't follow from the state they are applied to: a journal 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
@@ -100,6 +101,34 @@ def replay(state: State, entries: Iterable[Entry]) -> State:
     return fold.state
 
 
+class _Index:
+    """Where to find rows by something else than their keys."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.keys: defaultdict[Address, set[str]] = defaultdict(set)
+        self.dependents: defaultdict[Address, set[str]] = defaultdict(set)
+        """Keys by what they depend on."""
+        self.holders: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        """Keys by kind and id; templates are shared, and nothing else should be."""
+        for record in records:
+            self.link(record)
+
+    def link(self, record: Record) -> None:
+        for keys in self._of(record):
+            keys.add(record.key)
+
+    def unlink(self, record: Record) -> None:
+        for keys in self._of(record):
+            keys.discard(record.key)
+
+    def _of(self, record: Record) -> Iterator[set[str]]:
+        yield self.keys[record.address]
+        for dependency in record.depends_on:
+            yield self.dependents[dependency]
+        if record.id is not None:
+            yield self.holders[record.kind, record.id]
+
+
 class Fold:
     """A state in the making: the one place where an entry's meaning is written down.
 
@@ -116,8 +145,7 @@ class Fold:
         self._watched = {item.name: item for item in state.watched}
         self._outputs = state.outputs
         self._completions = dict(state.completions)
-        self._dependents: dict[Address, set[str]] | None = None
-        self._keys: dict[Address, set[str]] | None = None
+        self._index: _Index | None = None
         self._frozen: State | None = state
 
     @property
@@ -149,6 +177,10 @@ class Fold:
 
     def by_key(self, key: str) -> Record | None:
         return self._records.get(key)
+
+    def holders(self, kind: str, id: str) -> tuple[Record, ...]:
+        """The records of one remote thing."""
+        return tuple(self._records[key] for key in sorted(self._indexed().holders[kind, id]))
 
     @property
     def records(self) -> Mapping[str, Record]:
@@ -301,10 +333,10 @@ class Fold:
         if record is None:
             return False
         self._forget_key(record)
-        keys, dependents = self._index()
+        index = self._indexed()
         # A dependency orders destruction; on something that is gone it would only dangle.
-        if not keys.get(record.address):
-            for dependent in tuple(dependents.get(record.address, ())):
+        if not index.keys[record.address]:
+            for dependent in tuple(index.dependents[record.address]):
                 row = self._records[dependent]
                 kept = tuple(item for item in row.depends_on if item != record.address)
                 self._forget_key(row)
@@ -312,38 +344,27 @@ class Fold:
         return True
 
     def _rewire(self, old: Address, new: Address) -> None:
-        _, dependents = self._index()
-        for key in tuple(dependents.get(old, ())):
+        for key in tuple(self._indexed().dependents[old]):
             row = self._records[key]
             self._forget_key(row)
             needs = tuple(new if item == old else item for item in row.depends_on)
             self._store(replace(row, depends_on=needs, inputs=_readdressed(row.inputs, old, new)))
 
-    def _index(self) -> tuple[dict[Address, set[str]], dict[Address, set[str]]]:
-        """Keys by address, and keys by what they depend on. Built when first needed: most runs remove nothing."""
-        if self._keys is None or self._dependents is None:
-            self._keys, self._dependents = {}, {}
-            for record in self._records.values():
-                self._link(record)
-        return self._keys, self._dependents
-
-    def _link(self, record: Record) -> None:
-        if self._keys is None or self._dependents is None:
-            return
-        self._keys.setdefault(record.address, set()).add(record.key)
-        for dependency in record.depends_on:
-            self._dependents.setdefault(dependency, set()).add(record.key)
+    def _indexed(self) -> _Index:
+        """Built when first needed: reading a state needs none."""
+        if self._index is None:
+            self._index = _Index(self._records.values())
+        return self._index
 
     def _store(self, record: Record) -> None:
         self._records[record.key] = record
-        self._link(record)
+        if self._index is not None:
+            self._index.link(record)
 
     def _forget_key(self, record: Record) -> None:
         del self._records[record.key]
-        if self._keys is not None and self._dependents is not None:
-            self._keys[record.address].discard(record.key)
-            for dependency in record.depends_on:
-                self._dependents[dependency].discard(record.key)
+        if self._index is not None:
+            self._index.unlink(record)
 
 
 def _readdressed(inputs: Mapping[str, Json], old: Address, new: Address) -> Mapping[str, Json]:

@@ -19,7 +19,7 @@ from lium_plan.engine.events import Event
 from lium_plan.engine.recover import recover
 from lium_plan.engine.run import LET_FINISH_S, EngineRun
 from lium_plan.kinds.failures import pause
-from lium_plan.kinds.protocol import ActionFailed, Cancelled, Market, OpenEffect, Outcome, Run, Settlement
+from lium_plan.kinds.protocol import ActionFailed, Begin, Cancelled, Market, OpenEffect, Outcome, Run, Settlement
 from lium_plan.state.journal import JournaledLedger
 from tests.state.state_samples import local, now, record, writing
 from tests.support.virtual import run_virtual
@@ -64,9 +64,16 @@ def opened(folder: Path) -> Iterator[Opened]:
         yield Opened(run, ledger, stop, stop_now, events)
 
 
-def sending(opened: Opened, takes_s: float, fails: bool = False) -> Callable[[OpenEffect], Awaitable[str]]:
-    async def send(effect: OpenEffect) -> str:
+def sending(
+    opened: Opened, takes_s: float, fails: bool = False, waits_s: float = 0
+) -> Callable[[Begin], Awaitable[str]]:
+    async def send(begin: Begin) -> str:
+        if waits_s:
+            await asyncio.sleep(waits_s)
+        assert opened.open == [] and begin.effect is None, "what only waits is not written down"
+        effect = begin()
         assert opened.open == ["rent"], "written down before it is sent"
+        assert begin() is begin.effect is effect
         await asyncio.sleep(takes_s)
         if fails:
             raise ValueError("the answer makes no sense")
@@ -85,8 +92,8 @@ def interrupted_after(
         loop = asyncio.get_running_loop()
         problems: list[object] = []
         loop.set_exception_handler(lambda _, context: problems.append(context))
-        fails = bool(options.pop("fails", False))
-        task = asyncio.ensure_future(opened.run.effect(POD, "rent", {}, sending(opened, takes_s, fails), **options))
+        send = sending(opened, takes_s, bool(options.pop("fails", False)), options.pop("waits_s", 0))
+        task = asyncio.ensure_future(opened.run.effect(POD, "rent", {}, send, **options))
         await asyncio.sleep(seconds)
         opened.stop.set()
         task.cancel()
@@ -146,14 +153,35 @@ def test_an_answer_that_is_an_error_is_nobodys_surprise(tmp_path: Path) -> None:
         assert it.open == ["rent"]
 
 
+def test_what_only_waits_for_its_turn_is_called_off_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path) as it:
+        assert interrupted_after(it, 1, takes_s=4, waits_s=100) == 1
+        assert it.ledger.state.sequence == 0
+
+
+def test_its_turn_that_comes_after_the_interrupt_is_too_late(tmp_path: Path) -> None:
+    with opened(tmp_path) as it:
+
+        async def main() -> None:
+            task = asyncio.ensure_future(it.run.effect(POD, "rent", {}, sending(it, 4, waits_s=2)))
+            await asyncio.sleep(1)
+            it.stop.set()
+            with pytest.raises(Cancelled):
+                await task
+
+        run_virtual(main())
+        assert it.ledger.state.sequence == 0
+
+
 def test_work_that_may_be_abandoned_is(tmp_path: Path) -> None:
     with opened(tmp_path) as it:
         assert interrupted_after(it, 1, takes_s=4, abandon=True) == 1
         assert it.open == ["rent"]
 
 
-def slow_to_end(opened: Opened, cancelled_takes_s: float) -> Callable[[OpenEffect], Awaitable[None]]:
-    async def send(effect: OpenEffect) -> None:
+def slow_to_end(opened: Opened, cancelled_takes_s: float) -> Callable[[Begin], Awaitable[None]]:
+    async def send(begin: Begin) -> None:
+        effect = begin()
         try:
             await asyncio.sleep(1000)
         except asyncio.CancelledError:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from lium_plan.diagnostics import ExitCode, Failure
+from lium_plan.kinds.protocol import Record
 from lium_plan.marks import parse_pod_name
 from lium_plan.sim.rows import Charge
 from lium_plan.state.model import State
@@ -33,7 +34,7 @@ def nothing_unknown(world: World, where: str) -> None:
 def _known(charge: Charge, state: State | None) -> bool:
     if state is None:
         return False
-    if any(record.id == charge.object_id for record in state.records.values()):
+    if any(charge.object_id == record.id or charge.name == _pod_name(record) for record in state.records.values()):
         return True
     if any(item.name == charge.name for item in state.watched):
         return charge.kind == "pod"
@@ -47,6 +48,11 @@ def _known(charge: Charge, state: State | None) -> bool:
         if charge.kind == "credential" and effect.address.kind == "credential" and new:
             return True
     return any(item.id == charge.object_id for item in state.released)
+
+
+def _pod_name(record: Record) -> object:
+    """A pod is looked for by its name too: the answer to its rent may have named another id."""
+    return record.attributes.get("pod_name")
 
 
 def no_duplicates(world: World, where: str) -> None:

@@ -17,6 +17,7 @@ from lium_plan.kinds.bootstrap.spec import BootstrapSpec, attempt_digest, conten
 from lium_plan.kinds.logs import LogFile, log_path
 from lium_plan.kinds.protocol import (
     ActionFailed,
+    Begin,
     Interrupted,
     Json,
     OpenEffect,
@@ -82,9 +83,9 @@ class BootstrapDriver:
         record = Record(step.address, None, "running", {}, facts, step.wanted().depends_on)
         run.ledger.put(record)
 
-        async def send(effect: OpenEffect) -> ActionFailed | None:
+        async def send(begin: Begin) -> ActionFailed | None:
             attempt = Attempt(self._services, step.address, spec, pod, record, run, earlier=earlier)
-            return await self._run(effect, step, pod, attempt, run, going_on=going_on)
+            return await self._run(begin(), step, pod, attempt, run, going_on=going_on)
 
         cause = await run.effect(step.address, "run", {"pod_id": pod.id}, send, abandon=True)
         if cause is None:

@@ -14,6 +14,7 @@ from lium_plan.kinds.credential.spec import CredentialSpec
 from lium_plan.kinds.failures import begun_inputs, delete, diagnose, look_for, make, record_made, settle_delete
 from lium_plan.kinds.protocol import (
     ActionFailed,
+    Begin,
     Marked,
     Observation,
     OpenEffect,
@@ -100,13 +101,13 @@ class CredentialDriver:
                 "username": keyed_hash(self._salt, username),
                 "password": keyed_hash(self._salt, password),
             },
-            post=lambda: self._client.create_credential(username, password),
+            post=lambda begin: self._client.create_credential(username, password, before_send=begin),
             made=lambda credential: Record(step.address, credential.id, "ready", inputs),
             replaces=step.record if step.verb is Verb.REPLACE else None,
-            settle=lambda effect: self._settle_create(effect, run),
+            settle=lambda effect, refused: self._settle_create(effect, run, refused=refused),
         )
 
-    async def _settle_create(self, effect: OpenEffect, run: Run) -> Settlement:
+    async def _settle_create(self, effect: OpenEffect, run: Run, *, refused: bool = False) -> Settlement:
         before = effect.data.get("before")
         old = set(before) if isinstance(before, list | tuple) else set()
         old |= {record.id for record in run.ledger.records().values() if record.id}
@@ -115,7 +116,7 @@ class CredentialDriver:
             listed = await self._client.credentials()
             return [item for item in listed if item.id not in old and self._is_ours(effect, item)]
 
-        ours = await look_for(effect, new_ones, self._now, run)
+        ours = await look_for(effect, new_ones, self._now, run, refused=refused)
         if not ours:
             run.ledger.failed(effect, "no new credential is listed")
             return Settlement(Outcome.NOT_DONE, "no new credential is listed")
@@ -144,7 +145,8 @@ class CredentialDriver:
         record, credential_id = step.owned()
         username, password = run.resolve(spec.username), run.resolve(spec.password)
 
-        async def send(effect: OpenEffect) -> None:
+        async def send(begin: Begin) -> None:
+            effect = begin()
             try:
                 await self._client.update_credential(credential_id, username=username, password=password)
             except LiumError as failure:

@@ -15,10 +15,12 @@ from lium_plan.kinds.pod.lifetimes import EXTENDED, deadline
 from lium_plan.kinds.pod.offers import Offer
 from lium_plan.kinds.pod.removal import RECLAIM, Removals
 from lium_plan.kinds.pod.rent import Refused, Rents, why_refused
+from lium_plan.kinds.pod.rows import MISNAMED, misnamed, own_row
 from lium_plan.kinds.pod.spec import PodSpec
 from lium_plan.kinds.pod.waiting import GivenUp, Waits, pod_facts, set_removal
 from lium_plan.kinds.protocol import (
     ActionFailed,
+    Begin,
     Claim,
     Json,
     Marked,
@@ -62,15 +64,22 @@ class PodDriver:
 
     async def survey(self, records: Sequence[Record], *, scope_mark: str, lineage_mark: str | None) -> Survey:
         listed = {pod.id: pod for pod in await self._client.pods(hosts=False)}
-        missing = [record for record in records if record.id not in listed]
+        observations: dict[str, Observation] = {}
+        missing: list[Record] = []
+        for record in records:
+            pod = own_row(record, listed)
+            if pod is not None:
+                observations[record.key] = _present(pod, record)
+            elif record.id is None or record.id in listed:
+                why = misnamed(record, listed) or f"the pod of its name has another id than {record.id}"
+                observations[record.key] = Observation(Presence.ABSENT, MISNAMED, reason=why)
+            else:
+                missing.append(record)
         proofs = await self._removals.proofs(missing)
-        observations = {
-            record.key: _present(listed[str(record.id)], record) for record in records if record.id in listed
-        }
         for key, (gone, why) in proofs.items():
             presence = Presence.ABSENT if gone else Presence.UNREACHABLE
             observations[key] = Observation(presence, "RECLAIMED" if RECLAIM in why else None, reason=why)
-        known = {record.id for record in records}
+        known = {record.id for record in records if observations[record.key].status != MISNAMED}
         return Survey(observations, tuple(_marked(pod) for pod in listed.values() if pod.id not in known))
 
     async def perform(self, step: Step, run: Run) -> None:
@@ -234,8 +243,8 @@ class PodDriver:
         old, old_id = step.owned()
         if step.wanted().lifecycle.create_before_destroy:
 
-            async def depose(effect: OpenEffect) -> None:
-                run.ledger.done(effect, replace(old, deposed=True), removed=(old.key,))
+            async def depose(begin: Begin) -> None:
+                run.ledger.done(begin(), replace(old, deposed=True), removed=(old.key,))
 
             await run.effect(step.address, "depose", {"id": old_id}, depose)
             await self._rent_until_ready(step, run)
@@ -327,7 +336,8 @@ class PodDriver:
             "depends_on": [str(address) for address in step.wanted().depends_on],
         }
 
-        async def send(effect: OpenEffect) -> None:
+        async def send(begin: Begin) -> None:
+            effect = begin()
             try:
                 await self._client.switch_template(pod_id, template_id)
             except LiumError as failure:

@@ -15,9 +15,10 @@ from decimal import Decimal
 
 from lium_plan.diagnostics import Diagnostic, error
 from lium_plan.kinds.failures import RETRY_S, diagnose, pause, settle_delete
-from lium_plan.kinds.pod.rent import statement_of
+from lium_plan.kinds.pod.rent import WATCH_FOR, statement_of
+from lium_plan.kinds.pod.rows import misnamed, row_of
 from lium_plan.kinds.pod.spec import DEAD_STATUSES
-from lium_plan.kinds.protocol import ActionFailed, OpenEffect, Outcome, Record, Run, Settlement
+from lium_plan.kinds.protocol import ActionFailed, Begin, OpenEffect, Outcome, Record, Run, Settlement
 from lium_plan.kinds.services import Services
 from lium_plan.lium.errors import (
     AuthError,
@@ -50,11 +51,15 @@ class Removals:
 
         `why`: for the audit log, when nobody asked for it.
         """
-        pod_id = record.id
-        if pod_id is None:
-            run.ledger.remove(record.key, "it was never rented")
-            return
         deadline = asyncio.get_running_loop().time() + run.wait_timeout_s
+        record, why_not = await self._by_its_name(record, run)
+        pod_id = record.id
+        if pod_id is None or why_not is not None:
+            why = why_not or "it was never rented"
+            run.phase(record.address, f"nothing to delete: {why}")
+            run.ledger.remove(record.key, why)
+            run.market.release(record.address)
+            return
         run.phase(record.address, "deleting")
         leaving = await self._ask(record, pod_id, run, deadline)
         await self._await_gone(leaving, pod_id, run, deadline)
@@ -65,10 +70,32 @@ class Removals:
             run.market.release(record.address)
         run.proved(leaving, removed_at=removed_at, total_usd=total)
 
+    async def _by_its_name(self, record: Record, run: Run) -> tuple[Record, str | None]:
+        """The record under the id that its name has, or why its id is none that may be deleted.
+
+        Only what no list has confirmed yet is looked up: an answer may have named another pod. Its own name stays
+        watched then.
+        """
+        name = record.attributes.get("pod_name")
+        if not name or (record.id is not None and "created_at" in record.attributes):
+            return record, None
+        try:
+            pods = (await self._poller.list_now()).pods
+        except LiumError as failure:
+            raise ActionFailed(diagnose(failure, record.address, "list pods before the delete")) from failure
+        pod, why_not = row_of(record, pods), misnamed(record, pods)
+        if pod is not None and pod.id != record.id:
+            record = replace(record, id=pod.id)
+            run.ledger.put(record)
+        if why_not is not None:
+            run.ledger.watch(str(name), record.address, self._services.now() + WATCH_FOR)
+        return record, why_not
+
     async def _ask(self, record: Record, pod_id: str, run: Run, deadline: float) -> Record:
         leaving = replace(record, status="deleting")
 
-        async def send(effect: OpenEffect) -> LiumError | None:
+        async def send(begin: Begin) -> LiumError | None:
+            effect = begin()
             try:
                 await self._client.delete_pod(pod_id)
             except NotFoundError:

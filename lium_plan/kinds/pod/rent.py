@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -21,6 +21,7 @@ from lium_plan.kinds.pod.offers import Offer, Tier
 from lium_plan.kinds.pod.spec import PodSpec
 from lium_plan.kinds.protocol import (
     ActionFailed,
+    Begin,
     Cancelled,
     Claim,
     Json,
@@ -84,6 +85,8 @@ class Order:
 class _Trial:
     """How far an order got."""
 
+    sent_at: datetime | None = None
+    """When it was last sent."""
     under_way: bool = False
     """It was sent, and no answer says that nothing came of it."""
     refused: bool = False
@@ -103,8 +106,8 @@ class Rents:
         order = replace(self._order(step.wanted(), claim.offer, run), urgency=step.urgency)
         data = self._journalled(step, order, claim)
 
-        async def send(effect: OpenEffect) -> Settlement:
-            return await self._send(effect, order, claim, run)
+        async def send(begin: Begin) -> Settlement:
+            return await self._send(begin, order, claim, run)
 
         settlement = await run.effect(step.address, "rent", data, send)
         if settlement.outcome is Outcome.UNKNOWN:
@@ -165,60 +168,76 @@ class Rents:
             "ttl_s": spec.ttl_s,
         }
 
-    async def _send(self, effect: OpenEffect, order: Order, claim: Claim, run: Run) -> Settlement:
+    async def _send(self, begin: Begin, order: Order, claim: Claim, run: Run) -> Settlement:
         trial = _Trial()
         try:
-            return await self._try(effect, order, claim, trial, run)
+            return await self._try(begin, order, claim, trial, run)
         except (asyncio.CancelledError, Cancelled):
             if not trial.under_way:
-                self._not_rented(effect, order, trial, "interrupted before it was sent", run)
+                self._not_rented(begin.effect, order, trial, "interrupted before it was sent", run)
             raise
 
-    async def _try(self, effect: OpenEffect, order: Order, claim: Claim, trial: _Trial, run: Run) -> Settlement:
+    async def _try(self, begin: Begin, order: Order, claim: Claim, trial: _Trial, run: Run) -> Settlement:
         while True:
             try:
-                answer = await self._rent(order, claim, trial, run)
+                answer = await self._rent(begin, order, claim, trial, run)
             except _TooOld:
                 if not await run.market.still_allowed(claim):
-                    return self._called_off(effect, order, trial, run)
+                    return self._called_off(begin.effect, order, trial, run)
                 continue
             except LiumError as failure:
                 kind = classify_refusal(failure)
                 if kind in (Refusal.UNKNOWN, Refusal.IDEMPOTENCY_PENDING, Refusal.IDEMPOTENCY_UNKNOWN):
-                    return await self._find(effect, order, claim, run)
+                    return await self._find(begin(), order, claim, run, last_sent=trial.sent_at)
                 trial.under_way, trial.refused = False, True
                 if kind is Refusal.RATE_LIMITED:
-                    run.phase(effect.address, "waiting for the rent limit")
+                    run.phase(claim.address, "waiting for the rent limit")
                     await pause(run, 1.0)
+                    if await self._may_be_there(order):
+                        return await self._find(begin(), order, claim, run, last_sent=trial.sent_at)
                     if not await run.market.still_allowed(claim):
-                        return self._called_off(effect, order, trial, run)
+                        return self._called_off(begin.effect, order, trial, run)
                     continue
-                self._not_rented(effect, order, trial, failure.reason, run)
+                self._not_rented(begin.effect, order, trial, failure.reason, run)
                 raise Refused(kind, failure) from failure
-            if answer.pod_id is None:
-                return await self._find(effect, order, claim, run)
+            effect = begin()
+            if answer.pod_id is None or _is_held(answer.pod_id, run):
+                return await self._find(effect, order, claim, run, last_sent=trial.sent_at)
             run.ledger.done(effect, rented(effect, answer.pod_id, self._services.now()))
             return Settlement(Outcome.DONE, "rented")
 
-    async def _rent(self, order: Order, claim: Claim, trial: _Trial, run: Run) -> RentAnswer:
-        """Send it, with a last look once the rate limit lets it go. Raises `_TooOld`."""
+    async def _rent(
+        self, begin: Callable[[], object], order: Order, claim: Claim, trial: _Trial, run: Run
+    ) -> RentAnswer:
+        """Send it, with a last look once the rate limit lets it go, and written down before it leaves.
+
+        Raises `_TooOld`, and what `begin` raises.
+        """
 
         def last_look() -> None:
+            if run.interrupted:
+                raise Cancelled
             if not run.market.allows_now(claim):
                 raise _TooOld
-            trial.under_way = True
+            begin()
+            trial.under_way, trial.sent_at = True, self._services.now()
 
         return await self._client.rent(
             order.node_id, order.sent(), order.key, urgency=order.urgency, before_send=last_look
         )
 
-    def _called_off(self, effect: OpenEffect, order: Order, trial: _Trial, run: Run) -> Settlement:
+    def _called_off(self, effect: OpenEffect | None, order: Order, trial: _Trial, run: Run) -> Settlement:
         why = "taken, dearer than its ceiling or beyond the limit by the time it could be rented"
         self._not_rented(effect, order, trial, why, run)
         return Settlement(Outcome.NOT_DONE, why)
 
-    def _not_rented(self, effect: OpenEffect, order: Order, trial: _Trial, why: str, run: Run) -> None:
-        """Nothing is billed. Should a refusal have been wrong, what appears under the name is ours all the same."""
+    def _not_rented(self, effect: OpenEffect | None, order: Order, trial: _Trial, why: str, run: Run) -> None:
+        """Nothing is billed. Should a refusal have been wrong, what appears under the name is ours all the same.
+
+        Without an effect it was never sent, and there is nothing to write down.
+        """
+        if effect is None:
+            return
         run.ledger.failed(effect, why)
         if trial.refused:
             run.ledger.watch(order.pod_name, effect.address, self._services.now() + WATCH_FOR)
@@ -232,11 +251,13 @@ class Rents:
         claim = Claim(effect.address, _offer(data["offer"]), Decimal(str(data["ceiling_per_hour_usd"])))
         return await self._find(effect, order, claim, run)
 
-    async def _find(self, effect: OpenEffect, order: Order, claim: Claim, run: Run) -> Settlement:
+    async def _find(
+        self, effect: OpenEffect, order: Order, claim: Claim, run: Run, *, last_sent: datetime | None = None
+    ) -> Settlement:
         """Look, repeat where that is allowed, and look again until lists, events and time decide."""
         loop = asyncio.get_running_loop()
         run.phase(effect.address, "looking for a rent whose answer was lost")
-        last_sent = effect.at
+        last_sent = last_sent or effect.at
         missing_since: float | None = None
         refused = unclear = False
         repeats = failed = 0
@@ -257,6 +278,7 @@ class Rents:
                 )
             if found:
                 at = found[0].created_at or self._services.now()
+                _take_from_others(found[0].id, run)
                 run.ledger.done(effect, rented(effect, found[0].id, at, price_usd=found[0].price_per_hour_usd))
                 return Settlement(Outcome.DONE, f"found pod {found[0].id}")
             by_event = await self._by_event(effect, order)
@@ -284,6 +306,13 @@ class Rents:
                 unclear = answer is not None and classify_refusal(answer) is Refusal.IDEMPOTENCY_UNKNOWN
             await pause(run, min(LISTS_APART_S, 2.0 * (repeats + 1)))
 
+    async def _may_be_there(self, order: Order) -> bool:
+        """Whether a refused request was carried out all the same: sent again it would rent twice."""
+        try:
+            return bool(await self._matches(order))
+        except LiumError:
+            return True  # then it is found out by those who can wait for a list
+
     async def _matches(self, order: Order) -> list[Pod]:
         listing = await self._poller.list_now()
         return [
@@ -302,6 +331,7 @@ class Rents:
 
     async def _take_from_event(self, effect: OpenEffect, pod_id: str, run: Run) -> Settlement:
         """It was rented, and no list shows it (yet, or any more): it is ours until it is proved gone."""
+        _take_from_others(pod_id, run)
         run.ledger.done(effect, rented(effect, pod_id, effect.at))
         return Settlement(Outcome.DONE, f"the account's events name pod {pod_id}")
 
@@ -327,15 +357,26 @@ class Rents:
     async def _repeat(self, effect: OpenEffect, order: Order, claim: Claim, run: Run) -> Settlement | LiumError | None:
         """The same request once more: settled, the error it met, or None for an answer that names no pod."""
         try:
-            answer = await self._rent(order, claim, _Trial(), run)
+            answer = await self._rent(lambda: effect, order, claim, _Trial(), run)
         except _TooOld:
             return None
         except LiumError as failure:
             return failure
-        if answer.pod_id is None:
+        if answer.pod_id is None or _is_held(answer.pod_id, run):
             return None
         run.ledger.done(effect, rented(effect, answer.pod_id, self._services.now()))
         return Settlement(Outcome.DONE, f"the repeated request named pod {answer.pod_id}")
+
+
+def _is_held(pod_id: str, run: Run) -> bool:
+    """Whether a record has this id already: then an answer that names it is wrong."""
+    return bool(run.ledger.holders("pod", pod_id))
+
+
+def _take_from_others(pod_id: str, run: Run) -> None:
+    """A pod that bears this rent's name is nobody else's: whoever was given its id will be known by its own name."""
+    for record in run.ledger.holders("pod", pod_id):
+        run.ledger.put(replace(record, id=None))
 
 
 def rented(effect: OpenEffect, pod_id: str, at: datetime, *, price_usd: Decimal | None = None) -> Record:

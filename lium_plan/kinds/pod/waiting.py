@@ -7,14 +7,15 @@ ceiling, and it goes back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
 from lium_plan.diagnostics import error
 from lium_plan.kinds.pod.lifetimes import TTL_TOLERANCE, deadline
-from lium_plan.kinds.pod.removal import LEAVING, Removals
+from lium_plan.kinds.pod.removal import LEAVING, NEVER_LISTED_GRACE, Removals
+from lium_plan.kinds.pod.rows import misnamed, row_of
 from lium_plan.kinds.pod.spec import PodSpec
 from lium_plan.kinds.protocol import ActionFailed, Json, Record, Run
 from lium_plan.kinds.services import Services
@@ -93,7 +94,7 @@ class Waits:
         shown = ""
 
         def news(listing: Listing) -> bool:
-            pod = listing.pods.get(str(record.id))
+            pod = row_of(record, listing.pods)
             return pod is None or not judged or pod.status in LEAVING or _is_up(pod) or _phase(pod) != shown
 
         _check_price(record)  # a lost rent is found by a listing, and that is the first one
@@ -103,10 +104,13 @@ class Waits:
                     listing = await self._poller.next_listing(since=started, news=news)
             except TimeoutError:
                 raise GivenUp(f"not RUNNING after {RUNNING_TIMEOUT_S:.0f} s") from None
-            pod = listing.pods.get(str(record.id)) or namesake(record, listing.pods.values())
-            if pod is not None and pod.id != record.id:
-                record = replace(record, id=pod.id)
-                run.ledger.put(record)
+            pod = row_of(record, listing.pods)
+            why_not = misnamed(record, listing.pods)
+            if why_not is not None:
+                if loop.time() - started >= NEVER_LISTED_GRACE.total_seconds():
+                    raise GivenUp(why_not)
+                continue
+            record = _known_as(record, pod, run)
             if pod is None:
                 gone, why = (await self._removals.proofs([record]))[record.key]
                 if gone:
@@ -132,10 +136,10 @@ class Waits:
         try:
             async with asyncio.timeout(LISTED_WITHIN_S):
                 while pod is None:
-                    pod = (await self._poller.next_listing()).pods.get(str(record.id))
+                    pod = row_of(record, (await self._poller.next_listing()).pods)
         except (LiumError, TimeoutError):
             return
-        self._judge(record, pod, run)
+        self._judge(_known_as(record, pod, run), pod, run)
 
     def _judge(self, record: Record, pod: Pod, run: Run) -> Record:
         """The first look: is it what was ordered, at a price that was allowed?"""
@@ -259,11 +263,13 @@ def pod_facts(pod: Pod, known: Mapping[str, Json] = NOTHING) -> dict[str, Json]:
     return told
 
 
-def namesake(record: Record, pods: Iterable[Pod]) -> Pod | None:
-    """The one pod that bears the record's name: for want of its id, the answer to the rent named a wrong one."""
-    name = record.attributes.get("pod_name")
-    found = [pod for pod in pods if pod.name == name]
-    return found[0] if name and len(found) == 1 else None
+def _known_as(record: Record, pod: Pod | None, run: Run) -> Record:
+    """With the id under which its name is listed."""
+    if pod is None or pod.id == record.id:
+        return record
+    known = replace(record, id=pod.id)
+    run.ledger.put(known)
+    return known
 
 
 def _check_price(record: Record) -> None:

@@ -20,6 +20,7 @@ from lium_plan.kinds.failures import begun_inputs
 from lium_plan.kinds.logs import LogFile, log_path
 from lium_plan.kinds.protocol import (
     ActionFailed,
+    Begin,
     Json,
     OpenEffect,
     Outcome,
@@ -196,8 +197,8 @@ class TaskDriver:
                 "inputs": dict(step.inputs),
             }
 
-            async def send(effect: OpenEffect) -> None:
-                await self._start(effect, session, command, target, run)
+            async def send(begin: Begin) -> None:
+                await self._start(begin(), session, command, target, run)
 
             run.phase(target.address, "starting")
             await run.effect(target.address, "start", data, send)

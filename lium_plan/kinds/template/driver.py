@@ -24,6 +24,7 @@ from lium_plan.kinds.failures import (
 )
 from lium_plan.kinds.protocol import (
     ActionFailed,
+    Begin,
     Json,
     Marked,
     Observation,
@@ -41,6 +42,7 @@ from lium_plan.kinds.services import Services
 from lium_plan.kinds.template.spec import TemplateSpec
 from lium_plan.lium.models import Template
 from lium_plan.marks import parse_template_name, template_name
+from lium_plan.together import Shared
 
 
 def open_driver(services: Services) -> TemplateDriver:
@@ -54,7 +56,7 @@ class TemplateDriver:
         self._identity = services.identity
         # Names are not unique on the server: two creators of one content must not race.
         self._creating: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._looking: asyncio.Future[tuple[Template, ...]] | None = None
+        self._templates = Shared(self._client.templates)
 
     async def survey(self, records: Sequence[Record], *, scope_mark: str, lineage_mark: str | None) -> Survey:
         listed = {template.id: template for template in await self._client.templates()}
@@ -107,11 +109,11 @@ class TemplateDriver:
         inputs, depends_on = dict(step.inputs), step.wanted().depends_on
         body = self._body(spec, name, credential_id, run)
 
-        async def find_or_post() -> Template:
-            for template in await self._look():
+        async def find_or_post(begin: Begin) -> Template:
+            for template in await self._templates():  # they go on in their order
                 if template.name == name and template.user_id is not None:
                     return template
-            return await self._client.create_template(body, urgency=step.urgency)
+            return await self._client.create_template(body, urgency=step.urgency, before_send=begin)
 
         await make(
             run,
@@ -133,18 +135,8 @@ class TemplateDriver:
                 step.wanted().lifecycle.prevent_destroy,
             ),
             replaces=step.record if step.verb is Verb.REPLACE else None,
-            settle=lambda effect: self._settle_create(effect, run),
+            settle=lambda effect, refused: self._settle_create(effect, run, refused=refused),
         )
-
-    async def _look(self) -> tuple[Template, ...]:
-        """A list that is asked for now, one for all who want it at the same moment: they then go in their order."""
-        if self._looking is None:
-            self._looking = asyncio.ensure_future(self._list())
-        return await asyncio.shield(self._looking)
-
-    async def _list(self) -> tuple[Template, ...]:
-        self._looking = None  # whoever comes from now on needs a newer one
-        return await self._client.templates()
 
     def _body(self, spec: TemplateSpec, name: str, credential_id: str | None, run: Run) -> dict[str, object]:
         body: dict[str, object] = {
@@ -164,14 +156,14 @@ class TemplateDriver:
             body["docker_credential_id"] = credential_id
         return body
 
-    async def _settle_create(self, effect: OpenEffect, run: Run) -> Settlement:
+    async def _settle_create(self, effect: OpenEffect, run: Run, *, refused: bool = False) -> Settlement:
         name = effect.data.get("name")
 
         async def named() -> list[Template]:
             listed = await self._client.templates()
             return [template for template in listed if template.name == name and template.user_id is not None]
 
-        found = await look_for(effect, named, self._now, run)
+        found = await look_for(effect, named, self._now, run, refused=refused)
         if not found:
             run.ledger.failed(effect, "no template of that name is listed")
             return Settlement(Outcome.NOT_DONE, "no template of that name is listed")

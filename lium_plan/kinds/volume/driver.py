@@ -9,6 +9,7 @@ from lium_plan.addresses import Address
 from lium_plan.kinds.failures import begun_inputs, delete, diagnose, foreign_pod, look_for, make, settle_delete
 from lium_plan.kinds.protocol import (
     ActionFailed,
+    Begin,
     Json,
     Marked,
     Observation,
@@ -79,13 +80,13 @@ class VolumeDriver:
             run,
             step.address,
             data={"name": name, "inputs": inputs, "protected": protected},
-            post=lambda: self._client.create_volume(name, spec.description),
+            post=lambda begin: self._client.create_volume(name, spec.description, before_send=begin),
             made=lambda volume: _record(step.address, volume, inputs, protected),
             replaces=None,
-            settle=lambda effect: self._settle_create(effect, run),
+            settle=lambda effect, refused: self._settle_create(effect, run, refused=refused),
         )
 
-    async def _settle_create(self, effect: OpenEffect, run: Run) -> Settlement:
+    async def _settle_create(self, effect: OpenEffect, run: Run, *, refused: bool = False) -> Settlement:
         known = {record.id for record in run.ledger.records().values()}
         name = effect.data.get("name")
 
@@ -93,7 +94,7 @@ class VolumeDriver:
             listed = await self._client.volumes()
             return [volume for volume in listed if volume.name == name and volume.id not in known]
 
-        found = await look_for(effect, named, self._now, run)
+        found = await look_for(effect, named, self._now, run, refused=refused)
         if not found:
             run.ledger.failed(effect, "no volume of that name is listed")
             return Settlement(Outcome.NOT_DONE, "no volume of that name is listed")
@@ -111,7 +112,8 @@ class VolumeDriver:
         record, volume_id = step.owned()
         name = volume_name(spec.name, self._marks)
 
-        async def send(effect: OpenEffect) -> None:
+        async def send(begin: Begin) -> None:
+            effect = begin()
             try:
                 await self._client.update_volume(volume_id, name=name, description=spec.description)
             except LiumError as failure:
