@@ -81,7 +81,8 @@ def rows_for(count: int, found: Mapping[str, list[Sample]]) -> Iterator[tuple[st
 
 def one(folder: Path, home: Path, command: tuple[str | Path, ...]) -> Sample:
     """One run on clean hosts; fails when the result is not there afterwards."""
-    shutil.rmtree(home / "work", ignore_errors=True)
+    for name in ("work", ".lium-plan"):
+        shutil.rmtree(home / name, ignore_errors=True)
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", "PYTHONPATH": str(HERE.parents[1])}
     env |= {"ANSIBLE_CONFIG": str(folder / "ansible.cfg"), "ANSIBLE_LOCAL_TEMP": str(folder / "ansible")}
     sample = run_once(command, env=env, cwd=folder)

@@ -15,10 +15,10 @@ from lium_plan.ssh.protocol import Coordinates, FileToSend
 
 
 async def main(plan: dict[str, object], script: bytes, pins: Path) -> None:
-    store = PinStore(pins)
+    store, connector = PinStore(pins), SshConnector()
 
     async def one(port: int) -> None:
-        session = await SshConnector().open(
+        session = await connector.open(
             Coordinates(str(plan["user"]), "127.0.0.1", port),
             pin=store.pin(f"pod-{port}"),
             key_path=Path(str(plan["key"])),

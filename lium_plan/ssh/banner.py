@@ -32,6 +32,10 @@ class NotYet(Exception):
         self.reason = reason
 
 
+class Refused(Exception):
+    """The server took none of our keys."""
+
+
 async def connect(coordinates: Coordinates, *, timeout_s: float) -> socket.socket:
     """A connected non-blocking socket; the name's addresses are tried in turn. Raises `NotYet`."""
     reason = "the name has no address"

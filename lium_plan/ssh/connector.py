@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from lium_plan.ssh import banner
 from lium_plan.ssh.errors import LoginRefused, Stage, Unreachable
+from lium_plan.ssh.keys import KeyFile, inspect_key
 from lium_plan.ssh.protocol import Coordinates, HostKeyPin, OnStage, Session, ignore_stage
 
 if TYPE_CHECKING:
@@ -42,15 +43,7 @@ class SshConnector:
 
     def __init__(self, timing: Timing | None = None) -> None:
         self._timing = timing or Timing()
-        self._loading = asyncio.Lock()
-        self._loaded = False
-
-    async def _load(self) -> None:
-        """asyncssh takes a tenth of a second to load: beside the loop, on which hundreds of pods may be waited for."""
-        async with self._loading:
-            if not self._loaded:
-                await asyncio.to_thread(import_module, "lium_plan.ssh.wire")
-                self._loaded = True
+        self._loading: asyncio.Task[None] | None = None
 
     async def open(
         self,
@@ -61,14 +54,20 @@ class SshConnector:
         deadline_s: float,
         on_stage: OnStage = ignore_stage,
     ) -> Session:
-        await self._load()
-        from lium_plan.ssh.wire import load_key
-
-        key = await load_key(key_path)
+        found = inspect_key(key_path)  # before anybody is called: a key that is none is told at once
+        if self._loading is None or self._loading.cancelled():
+            self._loading = asyncio.create_task(_load())
+        opening = _Opening(coordinates, pin, found, self._timing, deadline_s, on_stage, self._loading)
         try:
-            return await _Opening(coordinates, pin, key, self._timing, deadline_s, on_stage).wait()
+            return await opening.wait()
         finally:
-            key.close()
+            opening.close()
+
+
+async def _load() -> None:
+    """asyncssh takes a tenth of a second to load: beside the loop, on which hundreds of pods may be waited for, and
+    while their servers begin to speak."""
+    await asyncio.to_thread(import_module, "lium_plan.ssh.wire")
 
 
 class _Opening:
@@ -78,16 +77,19 @@ class _Opening:
         self,
         coordinates: Coordinates,
         pin: HostKeyPin,
-        key: LoadedKey,
+        found: KeyFile,
         timing: Timing,
         deadline_s: float,
         on_stage: OnStage,
+        loading: asyncio.Future[None],
     ) -> None:
         self._coordinates = coordinates
         self._pin = pin
-        self._key = key
+        self._found = found
+        self._key: LoadedKey | None = None
         self._timing = timing
         self._on_stage = on_stage
+        self._loading = loading
         self._clock = asyncio.get_running_loop().time
         self._started_at = self._clock()
         self._ends_at = self._started_at + deadline_s
@@ -95,8 +97,6 @@ class _Opening:
         self._logins = 0
 
     async def wait(self) -> Session:
-        from lium_plan.ssh.wire import Refused
-
         attempts = 0
         earlier: banner.NotYet | None = None
         while True:
@@ -115,7 +115,7 @@ class _Opening:
                     attempts=attempts,
                     waited_s=self._clock() - self._started_at,
                 )
-            except Refused:
+            except banner.Refused:
                 failure = refused = self._refused()
                 if refused.waited_s >= self._timing.login_patience_s:
                     raise refused from None
@@ -125,18 +125,21 @@ class _Opening:
             await asyncio.sleep(next_at - self._clock())
 
     async def _attempt(self) -> Session:
-        from lium_plan.ssh import wire
-
         self._on_stage(Stage.PORT)
         sock = await banner.connect(self._coordinates, timeout_s=self._within(self._timing.connect_s))
         try:
             self._on_stage(Stage.BANNER)
             await banner.await_banner(sock, timeout_s=self._within(self._timing.banner_s))
+            if self._first_banner_at is None:
+                self._first_banner_at = self._clock()
+            await asyncio.shield(self._loading)
+            from lium_plan.ssh import wire
+
+            if self._key is None:
+                self._key = await wire.load_key(self._found)
         except BaseException:
             sock.close()
             raise
-        if self._first_banner_at is None:
-            self._first_banner_at = self._clock()
         self._on_stage(Stage.HOST_KEY)
         self._logins += 1
         return await wire.login(
@@ -150,13 +153,18 @@ class _Opening:
             on_stage=self._on_stage,
         )
 
+    def close(self) -> None:
+        """Let go of the key; the session needs it no more."""
+        if self._key is not None:
+            self._key.close()
+
     def _within(self, limit_s: float) -> float:
         return max(0.0, min(limit_s, self._ends_at - self._clock()))
 
     def _refused(self) -> LoginRefused:
         return LoginRefused(
             str(self._coordinates),
-            key=str(self._key.path),
+            key=str(self._found.path),
             attempts=self._logins,
             waited_s=0.0 if self._first_banner_at is None else self._clock() - self._first_banner_at,
         )

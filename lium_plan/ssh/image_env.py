@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lium_plan.ssh.errors import BadScript
-from lium_plan.ssh.posix import AS_USER, AS_USER_SOURCE, AT_HOME, BASE, IMAGE_ENV, RECORDS
+from lium_plan.ssh.posix import AS_USER, AS_USER_SOURCE, AT_HOME, BASE, IMAGE_ENV, RECORDS, RUN_RECORDS
 from lium_plan.ssh.protocol import Completed, OnOutput, Session, discard
 from lium_plan.ssh.quoting import check_name, quote, quote_path
 
@@ -44,7 +44,7 @@ _RUN = r"""
 __lp_watch() {
     exec >/dev/null 2>&1
     trap '' TERM
-    cat <&3
+    while read -r __lp_line; do :; done <&3
     if [ "$__lp_group" = "$$" ]; then
         kill -s TERM -- "-$$"
         sleep 5
@@ -57,7 +57,7 @@ __lp_watch() {
 __lp_main() {
     exec 3<&0 2>&1
     __lp_begin || return 125
-    __lp_stat_of "$$"
+    [ -n "${__lp_self-}" ] || __lp_stat_of "$$"
     __lp_watch &
     __lp_watcher=$!
     ( exec 3<&- </dev/null; __lp_enter_image; __lp_commands )
@@ -73,13 +73,15 @@ _MARKERS = r"""
 __lp_begin() {
     __lp_use_dir "$__lp_marker_dir"
     mkdir -m 700 -p "$__lp_dir" || { __lp_say "$__lp_dir can't be made"; return 1; }
-    if [ ! -e "$__lp_dir/exit" ] && __lp_recorded_alive run; then
+    if ! __lp_has_ended && __lp_recorded_alive run; then
         __lp_say "an earlier run of the same (process $__lp_pid) still goes on"
         return 1
     fi
     [ ! -e "$__lp_dir/run" ] || rm -f "$__lp_dir/run" "$__lp_dir/exit" "$__lp_dir/steps" "$__lp_dir/begun"
-    __lp_record_self run && exec 9>"$__lp_dir/steps" || return 1
-    __lp_reserve exit
+    __lp_name_self
+    echo "$__lp_self" >"$__lp_dir/run" && exec 9>"$__lp_dir/steps" || return 1
+    # So that the end can be written when the disk is full.
+    echo '                                ' >"$__lp_dir/exit"
     __lp_done=0
     while [ "$__lp_done" -lt "$__lp_first" ]; do
         echo "$__lp_done as-before" >&9
@@ -89,7 +91,7 @@ __lp_begin() {
 __lp_begun() { : >"$__lp_dir/begun"; }
 __lp_end() {
     exec 9>&-
-    __lp_record exit "$1"
+    echo "$1 ended" 1<>"$__lp_dir/exit"
 }
 """
 
@@ -200,7 +202,7 @@ def run_script(
         BASE,
         AT_HOME,
         IMAGE_ENV,
-        RECORDS if steps else "",
+        RECORDS + RUN_RECORDS if steps else "",
         "" if user == ROOT else AS_USER,
         enter_and_run(join_commands(commands, steps=steps, first_step=first_step), env=env, cwd=cwd, user=user),
         "" if marker_dir is None else f"__lp_marker_dir={quote_path(marker_dir)} __lp_first={first_step}\n",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lium_plan.ssh.errors import KeyUnusable
@@ -28,6 +28,8 @@ class KeyFile:
     encrypted: bool
     public: str | None
     """`algorithm base64` (no comment) when the file or the `.pub` beside it tells."""
+    text: str = field(default="", repr=False)
+    """The whole file."""
 
 
 def inspect_key(path: Path) -> KeyFile:
@@ -41,12 +43,14 @@ def inspect_key(path: Path) -> KeyFile:
             else _KEY_HINT
         )
         raise KeyUnusable(str(path), (error.strerror or str(error)).lower(), hint=hint) from None
+    except (RuntimeError, ValueError):  # no such user's home; a NUL byte
+        raise KeyUnusable(str(path), "it is no path", hint=_KEY_HINT) from None
     if _OPENSSH_BEGIN in text:
         return _openssh(path, text)
     if "-----BEGIN " not in text or "PRIVATE KEY-----" not in text:
         reason = "it is a public key" if text.startswith(("ssh-", "ecdsa-")) else "it is no private key"
         raise KeyUnusable(str(path), reason, hint=_KEY_HINT)
-    return KeyFile(path, "ENCRYPTED" in text, _beside(path))
+    return KeyFile(path, "ENCRYPTED" in text, _beside(path), text)
 
 
 def public_key_line(path: Path) -> str:
@@ -62,7 +66,17 @@ def public_key_line(path: Path) -> str:
         raise KeyUnusable(str(path), "it is protected by a passphrase and shows no public key", hint=hint)
     from lium_plan.ssh.wire import read_public_key
 
-    return read_public_key(path)
+    return read_public_key(key)
+
+
+async def require_usable(path: Path) -> None:
+    """Raises `KeyUnusable` for a key that nobody could log in with: also one whose passphrase no agent knows."""
+    public_key_line(path)
+    key = inspect_key(path)
+    if key.encrypted:
+        from lium_plan.ssh.wire import load_key
+
+        (await load_key(key)).close()
 
 
 def make_key(path: Path) -> str:
@@ -95,7 +109,7 @@ def _openssh(path: Path, text: str) -> KeyFile:
         public = f"{algorithm.decode('ascii')} {base64.b64encode(blob).decode('ascii')}"
     except (ValueError, binascii.Error):
         raise KeyUnusable(str(path), "the file is damaged", hint=_KEY_HINT) from None
-    return KeyFile(path, cipher != b"none", public)
+    return KeyFile(path, cipher != b"none", public, text)
 
 
 def _string(data: bytes) -> tuple[bytes, bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lium_plan.ssh.posix import AT_HOME, BASE, RECORDS
+from lium_plan.ssh.posix import AT_HOME, BASE, RECORDS, RUN_RECORDS
 from lium_plan.ssh.protocol import Session
 from lium_plan.ssh.quoting import quote_path
 from lium_plan.ssh.reports import ask
@@ -34,21 +34,18 @@ class Markers:
 
 
 _READ = r"""
-if [ -e "$__lp_dir/exit" ]; then
-    read -r __lp_status <"$__lp_dir/exit"
-    echo "lium-plan:exited $__lp_status"
-elif [ ! -e "$__lp_dir/run" ]; then
+if __lp_has_ended; then
+    echo "lium-plan:exited $__lp_code"
+elif ! __lp_has_begun; then
     echo lium-plan:never-started
 elif __lp_recorded_alive run; then
     echo lium-plan:running
-elif [ -e "$__lp_dir/exit" ]; then
-    read -r __lp_status <"$__lp_dir/exit"
-    echo "lium-plan:exited $__lp_status"
+elif __lp_has_ended; then
+    echo "lium-plan:exited $__lp_code"
 else
     echo lium-plan:lost
 fi
-if [ -e "$__lp_dir/run" ]; then
-    __lp_recorded_alive run || :
+if __lp_has_begun; then
     __lp_this_boot
     [ "$__lp_on" = "$__lp_boot" ] || echo lium-plan:restarted
 fi
@@ -62,7 +59,7 @@ exit 0
 
 async def read_markers(session: Session, marker_dir: str, *, timeout_s: float) -> Markers:
     """What the run with this `marker_dir` has done so far (see `image_env.run_in_image`)."""
-    script = f"{BASE}{AT_HOME}{RECORDS}__lp_use_dir {quote_path(marker_dir)}\n{_READ}"
+    script = f"{BASE}{AT_HOME}{RECORDS}{RUN_RECORDS}__lp_use_dir {quote_path(marker_dir)}\n{_READ}"
     state, status, steps = RunState.NEVER_STARTED, None, []
     as_before = restarted = begun = False
     for line in await ask(session, script, timeout_s=timeout_s):

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,16 +44,24 @@ class PinFile:
         return found
 
     def save(self, key: str) -> None:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.chmod(self.path.parent, 0o700)
-        temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
+        temporary = f"{self.path.parent}/.{self.path.name}.{secrets.token_hex(4)}"
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            with open(self._create(temporary), "w", encoding="ascii") as file:
+                os.chmod(self.path.parent, 0o700)
                 file.write(f"{_HOST_PATTERN} {key}\n")
             os.replace(temporary, self.path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+
+    def _create(self, temporary: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        try:
+            return os.open(temporary, flags, 0o600)
+        except FileNotFoundError:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return os.open(temporary, flags, 0o600)
 
     def __str__(self) -> str:
         return str(self.path)
@@ -71,5 +80,9 @@ class PinStore:
         return PinFile(self._directory / pod_id)
 
     def forget_pin(self, pod_id: str) -> None:
-        """Trust the next host key again: after a reboot, a template switch, a deletion (contract §7.4)."""
-        self.pin(pod_id).path.unlink(missing_ok=True)
+        """Trust the next host key again: after a reboot, a template switch, a deletion (contract §7.4).
+
+        Never fails: where it can't be removed, the next login that finds another key says so.
+        """
+        with suppress(OSError):
+            self.pin(pod_id).path.unlink()

@@ -67,8 +67,8 @@ __lp_read_environ() {
 
 # Sets __lp_all to one variable a line, ended by a line ".", and __lp_mark to what stands for a newline.
 __lp_load_environ() {
-    __lp_mark='@1@'
-    __lp_all=$(__lp_read_environ '\001')
+    __lp_mark='@1@' __lp_all=''
+    [ ! -r /proc/1/environ ] || __lp_all=$(__lp_read_environ '\001')
     case $__lp_all in
         '') __lp_why="/proc/1/environ can't be read"; return 1 ;;
         .) __lp_why="PID 1 shows no environment"; return 1 ;;
@@ -190,18 +190,31 @@ __lp_reserve() {
     echo '                                ' >"$__lp_dir/.$1.reserved"
 }
 
-# Names this process in a file, for __lp_recorded_alive.
-__lp_record_self() {
+# Sets __lp_self to what __lp_recorded_alive knows this process by.
+__lp_name_self() {
     __lp_this_boot
     __lp_leads=0
     __lp_stat_of "$$" && [ "$__lp_group" = "$$" ] && __lp_leads=1
-    __lp_record "$1" "$$ ${__lp_start:--} $__lp_boot $__lp_leads"
+    __lp_self="$$ ${__lp_start:--} $__lp_boot $__lp_leads"
+}
+__lp_record_self() {
+    __lp_name_self
+    __lp_record "$1" "$__lp_self"
 }
 
 # Whether the process named in a file still runs; sets __lp_pid and __lp_leads.
 __lp_recorded_alive() {
     read -r __lp_pid __lp_since __lp_on __lp_leads 2>/dev/null <"$__lp_dir/$1" || return 1
     __lp_alive "$__lp_pid" "$__lp_since" "$__lp_on"
+}
+"""
+
+RUN_RECORDS = r"""
+# The files of a run that its caller waits for are written in place: one without its last word is not there yet.
+__lp_has_begun() { read -r __lp_pid __lp_since __lp_on __lp_leads 2>/dev/null <"$__lp_dir/run"; }
+__lp_has_ended() {
+    __lp_code='' __lp_word=''
+    read -r __lp_code __lp_word 2>/dev/null <"$__lp_dir/exit" && [ "$__lp_word" = ended ]
 }
 """
 

@@ -53,7 +53,7 @@ class FileToSend:
     target: str
     mode: int = 0o600
     sha256: str | None = None
-    """Lower-case hex digest of the content. When the machine already has this content there, it isn't sent again."""
+    """Lower-case hex digest of the content. When the machine already has this content there, it isn't written again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from lium_plan.ssh.errors import FileNotSent
 from lium_plan.ssh.protocol import FileToSend
+from lium_plan.ssh.small_files import temporary_name
 
 _AT_ONCE = 8
 
@@ -35,7 +36,10 @@ class Store(Protocol):
 
 
 async def send(store: Store, files: Sequence[FileToSend], *, where: str) -> None:
-    """Store all files, a few at a time. Raises `FileNotSent` for the first one refused, giving up the others."""
+    """Store all files, which `check` has passed, a few at a time.
+
+    Raises `FileNotSent` for the first one refused, giving up the others.
+    """
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def one(file: FileToSend) -> None:
@@ -48,8 +52,6 @@ async def send(store: Store, files: Sequence[FileToSend], *, where: str) -> None
                 reason = error.strerror or str(error)
                 raise FileNotSent(where, target=file.target, reason=reason) from None
 
-    for file in files:
-        _check(file, where)
     try:
         async with asyncio.TaskGroup() as group:
             for file in files:
@@ -61,7 +63,8 @@ async def send(store: Store, files: Sequence[FileToSend], *, where: str) -> None
         raise failure from None
 
 
-def _check(file: FileToSend, where: str) -> None:
+def check(file: FileToSend, where: str) -> None:
+    """Raises `FileNotSent` for what no server need be asked about."""
     if "\0" in file.target or not posixpath.basename(file.target) or file.target in (".", ".."):
         raise FileNotSent(where, target=repr(file.target), reason="it is no file name")
     if isinstance(file.source, Path) and not file.source.is_file():
@@ -69,8 +72,8 @@ def _check(file: FileToSend, where: str) -> None:
 
 
 async def _store(store: Store, file: FileToSend) -> None:
-    directory, name = posixpath.split(file.target)
-    temporary = posixpath.join(directory, f".{name[:200]}.{secrets.token_hex(6)}")
+    directory = posixpath.dirname(file.target)
+    temporary = temporary_name(file.target, secrets.token_hex(6))
     try:
         try:
             await store.write(temporary, file.source, file.mode)

@@ -8,18 +8,19 @@ does must not depend on it.
 from __future__ import annotations
 
 import asyncio
+import ctypes.util
 import os
+import secrets
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from errno import EIO, ENOENT
+from functools import lru_cache
 from pathlib import Path
 
-import asyncssh
-
-from lium_plan.ssh.banner import NotYet
+from lium_plan.ssh.banner import NotYet, Refused
 from lium_plan.ssh.errors import (
     ConnectionLost,
     HostKeyChanged,
@@ -28,7 +29,9 @@ from lium_plan.ssh.errors import (
     Stage,
     TimedOut,
 )
-from lium_plan.ssh.keys import KeyFile, inspect_key
+from lium_plan.ssh.gathering import Receiver, attach
+from lium_plan.ssh.image_env import LAUNCH
+from lium_plan.ssh.keys import KeyFile
 from lium_plan.ssh.protocol import (
     Completed,
     Coordinates,
@@ -38,8 +41,18 @@ from lium_plan.ssh.protocol import (
     OnStage,
     discard,
 )
-from lium_plan.ssh.quoting import check_script, quote, quote_path
-from lium_plan.ssh.transfer import send
+from lium_plan.ssh.quoting import check_script, quote_path
+from lium_plan.ssh.small_files import PutAnswer, chosen, put_script
+from lium_plan.ssh.transfer import check, send
+
+# asyncssh looks for liboqs and nettle with ldconfig, gcc and ld: seven processes that take as long as all the rest of
+# loading it, for algorithms that are asked for nowhere below.
+_find_library = ctypes.util.find_library
+ctypes.util.find_library = lambda name: None
+try:
+    import asyncssh
+finally:
+    ctypes.util.find_library = _find_library
 
 # Cheapest first: what costs with many hosts is the key exchange. All are what OpenSSH offers by default; the rest is
 # for older servers.
@@ -57,15 +70,6 @@ _CLOSE_S = 1.0
 _AGENT_S = 10.0
 _CHUNK_BYTES = 4 << 20
 _SIGNALS = {signal.name.removeprefix("SIG"): signal.value for signal in signal.Signals}
-_SAME = """\
-same() {
-    sum=$(sha256sum <"$2") && [ "${sum%% *}" = "$3" ] && chmod "$4" "$2" && echo "$1"
-} 2>/dev/null
-"""
-
-
-class Refused(Exception):
-    """The server took none of our keys."""
 
 
 class _Client(asyncssh.SSHClient):
@@ -122,15 +126,14 @@ class LoadedKey:
             self.agent.close()
 
 
-async def load_key(path: Path) -> LoadedKey:
-    """The private key at `path`, or, when a passphrase protects it, the agent's key with the same public half.
+async def load_key(found: KeyFile) -> LoadedKey:
+    """The private key, or, when a passphrase protects it, the agent's key with the same public half.
 
     Raises `KeyUnusable`.
     """
-    found = inspect_key(path)
     if found.encrypted:
         return await _agent_key(found)
-    return LoadedKey(path, [_read(path)])
+    return LoadedKey(found.path, [_import_once(found)])
 
 
 async def _agent_key(found: KeyFile) -> LoadedKey:
@@ -147,7 +150,7 @@ async def _agent_key(found: KeyFile) -> LoadedKey:
             wanted = asyncssh.import_public_key(found.public).public_data
             pairs = [pair for pair in await agent.get_keys() if pair.public_data == wanted]
     except (OSError, ValueError, asyncssh.Error) as error:
-        text = str(error) or "no answer"
+        text = getattr(error, "strerror", None) or str(error) or "no answer"
         raise KeyUnusable(str(found.path), f"{reason} and the ssh-agent can't be asked ({text})", hint=hint) from None
     if not pairs:
         agent.close()
@@ -155,23 +158,37 @@ async def _agent_key(found: KeyFile) -> LoadedKey:
     return LoadedKey(found.path, pairs, agent)
 
 
-def _read(path: Path) -> asyncssh.SSHKey:
+@lru_cache(maxsize=16)
+def _import_once(found: KeyFile) -> asyncssh.SSHKey:
+    """The same key opens many pods."""
     try:
-        return asyncssh.read_private_key(path.expanduser())
-    except (OSError, asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
+        return asyncssh.import_private_key(found.text)
+    except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
         hint = "give the path of an ed25519, RSA or ECDSA private key"
-        raise KeyUnusable(str(path), str(error).lower(), hint=hint) from None
+        raise KeyUnusable(str(found.path), str(error).lower(), hint=hint) from None
 
 
-def read_public_key(path: Path) -> str:
+def read_public_key(found: KeyFile) -> str:
     """`algorithm base64` of an unprotected private key. Raises `KeyUnusable`."""
-    return _key_text(_read(path))
+    return _key_text(_import_once(found))
 
 
 def generate_key() -> tuple[bytes, str]:
     """A new ed25519 key: the private file's content, and `algorithm base64`."""
     key = asyncssh.generate_private_key("ssh-ed25519")
     return key.export_private_key("openssh"), _key_text(key)
+
+
+class _Road:
+    """Where asyncssh looks for a tunnel to connect through: a connected socket, with a transport of ours."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    async def create_connection(
+        self, session_factory: Callable[[], Receiver], _host: str, _port: int
+    ) -> tuple[None, Receiver]:
+        return None, await attach(self._sock, session_factory())
 
 
 async def login(
@@ -196,7 +213,7 @@ async def login(
             connection = await asyncssh.connect(
                 coordinates.host,
                 coordinates.port,
-                sock=sock,
+                tunnel=_Road(sock),
                 config=None,
                 known_hosts=([], [], []),
                 server_host_key_algs=_host_key_preference(pinned),
@@ -210,8 +227,6 @@ async def login(
                 compression_algs=["none"],
                 client_factory=lambda: client,
                 login_timeout=timeout_s,
-                keepalive_interval=keepalive_s,
-                keepalive_count_max=keepalive_misses,
             )
     except BaseException as error:
         sock.close()  # asyncssh closes what it took over; a cancellation may come before that
@@ -219,6 +234,7 @@ async def login(
     # Pinned only now: before the login succeeded, the port may still have led to somebody else's machine.
     if client.shown is not None and not pinned:
         pin.save(_key_text(client.shown))
+    connection.set_keepalive(keepalive_s, keepalive_misses)  # the login has a time limit of its own
     return WireSession(connection, client, str(coordinates))
 
 
@@ -258,20 +274,36 @@ class _Exec(asyncssh.SSHClientSession[bytes]):
     """One command's channel. Output is handed on as it arrives and kept nowhere, so the window throttles the sender."""
 
     def __init__(self, on_output: OnOutput) -> None:
-        self._on_output = on_output
+        self.on_output = on_output
         self.ended: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         """The exit status; None when the channel ended without one."""
+        # A connection may be lost while the command is asked for, or is kept: nobody waits for it then.
+        self.ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         self._status: int | None = None
         self._channel: asyncssh.SSHClientChannel[bytes] | None = None
 
     def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
         self._channel = chan
 
+    def feed(self, data: bytes, *, end: bool) -> None:
+        with suppress(OSError):  # a short command may have ended before we come to feed it
+            if self._channel is not None:
+                self._channel.write(data)
+                if end:
+                    self._channel.write_eof()
+
+    def give_up(self) -> None:
+        """Tell the server to end it, and wait for nothing."""
+        if self._channel is not None:
+            with suppress(OSError):
+                self._channel.send_signal("TERM")
+            self._channel.abort()
+
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         if self.ended.done():
             return
         try:
-            self._on_output(data)
+            self.on_output(data)
         except BaseException as error:  # raised by `run`, not swallowed by the protocol machine
             self.ended.set_exception(_OutputRefused(error))
             if self._channel is not None:
@@ -354,6 +386,8 @@ class WireSession:
         self._opened_at = asyncio.get_running_loop().time()
         self._sftp: asyncssh.SFTPClient | None = None
         self._sftp_lock = asyncio.Lock()
+        self._idle: _Exec | None = None
+        """A shell begun with `LAUNCH` that waits for its next line."""
 
     async def run(
         self,
@@ -388,12 +422,13 @@ class WireSession:
         raise SshError(f"{self._where}: {path} can't be followed: tail ended with status {status}")
 
     async def put(self, files: Sequence[FileToSend], *, timeout_s: float) -> None:
+        for file in files:
+            check(file, self._where)
         with self._translated(Stage.FILES):
             try:
                 async with asyncio.timeout(timeout_s):
-                    missing = await self._changed(files)
-                    if missing:
-                        await send(_Sftp(await self._sftp_client()), missing, where=self._where)
+                    if left := await self._put_by_command(files):
+                        await send(_Sftp(await self._sftp_client()), left, where=self._where)
             except TimeoutError:
                 raise TimedOut(self._where, stage=Stage.FILES, doing="sending files", timeout_s=timeout_s) from None
 
@@ -409,37 +444,51 @@ class WireSession:
         self, command: str, stdin: bytes, on_output: OnOutput, *, keep_stdin_open: bool = False
     ) -> int | None:
         check_script(command, "the command")
-        channel, session = await self._connection.create_session(
-            lambda: _Exec(on_output), command, encoding=None, request_pty=False
-        )
-        assert isinstance(session, _Exec)
+        running = await self._begin(command, on_output)
         try:
-            with suppress(OSError):  # a short command may have ended before we come to feed it
-                channel.write(stdin)
-                if not keep_stdin_open:
-                    channel.write_eof()
-            return await session.ended
+            running.feed(stdin, end=not keep_stdin_open)
+            return await running.ended
         except BaseException:
-            # Cancelled or out of time: tell the server to end it, and wait for nothing.
-            with suppress(OSError):
-                channel.send_signal("TERM")
-            channel.abort()
+            running.give_up()
             raise
 
-    async def _changed(self, files: Sequence[FileToSend]) -> tuple[FileToSend, ...]:
-        """The files whose content, by the digest given, isn't on the machine yet. One command for all of them."""
-        asked = tuple(file for file in files if file.sha256 is not None)
-        if not asked:
-            return tuple(files)
-        checks = "\n".join(
-            f"same {index} {quote_path(file.target)} {quote(file.sha256 or '')} {file.mode:o}"
-            for index, file in enumerate(asked)
+    async def _begin(self, command: str, on_output: OnOutput) -> _Exec:
+        """A channel with the command: a new one, or the shell that the last `put` left behind."""
+        if command == LAUNCH and self._idle is not None:
+            idle, self._idle = self._idle, None
+            if not idle.ended.done():
+                idle.on_output = on_output
+                return idle
+        _, running = await self._connection.create_session(
+            lambda: _Exec(on_output), command, encoding=None, request_pty=False
         )
-        answer = bytearray()
-        script = f"{_SAME}{checks}\n".encode("utf-8", "surrogateescape")
-        await self._exec("exec sh -s", script, answer.extend)
-        unchanged = {id(asked[int(word)]) for word in answer.split() if word.isdigit() and int(word) < len(asked)}
-        return tuple(file for file in files if id(file) not in unchanged)
+        assert isinstance(running, _Exec)
+        return running
+
+    async def _put_by_command(self, files: Sequence[FileToSend]) -> list[FileToSend]:
+        """One command for those that may be there already, and the small ones; returns what is left for SFTP.
+
+        Its shell is as it was before, and kept: what is run next is most often a script for another one like it.
+        """
+        script = put_script(files, chosen(files), secrets.token_hex(6))
+        if not script:
+            return list(files)
+        answer = PutAnswer()
+        running = await self._begin(LAUNCH, answer.take)
+        running.ended.add_done_callback(lambda _: answer.complete.set())
+        try:
+            running.feed(script, end=False)
+            await answer.complete.wait()
+        except BaseException:
+            running.give_up()
+            raise
+        if running.ended.done():
+            running.ended.result()
+        elif self._idle is None:
+            self._idle = running
+        else:
+            running.feed(b"", end=True)
+        return [file for index, file in enumerate(files) if index not in answer.seen_to]
 
     async def _sftp_client(self) -> asyncssh.SFTPClient:
         async with self._sftp_lock:

@@ -211,6 +211,8 @@ class Gate:
         self._flowing = asyncio.Event()
         self._flowing.set()
         self.connections = 0
+        self.pieces = 0
+        """How often something arrived, from either side."""
         self.port = 0
 
     async def __aenter__(self) -> Gate:
@@ -265,6 +267,7 @@ class Gate:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
+                self.pieces += 1
                 await self._flowing.wait()
                 writer.write(data)
                 await writer.drain()

@@ -118,6 +118,7 @@ def test_what_ended_without_a_status_is_lost_and_never_done(dash: Shell, how: st
             match how:
                 case "killed":
                     os.kill(int(runner), signal.SIGKILL)
+                    until(lambda: _has_ended(runner), what="the runner's end")
                 case "rebooted":
                     (directory / "run").write_text(f"{runner} {started} another-{boot} {leads}\n")
                 case _:
@@ -132,6 +133,14 @@ def test_what_ended_without_a_status_is_lost_and_never_done(dash: Shell, how: st
                     end(pid, signal.SIGKILL)
 
     asyncio.run(scenario())
+
+
+def _has_ended(pid: str) -> bool:
+    """Also when nobody has reaped it yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] in "ZX"
+    except OSError:
+        return True
 
 
 def test_a_command_that_cannot_start_says_why_and_is_not_claimed(dash: Shell) -> None:

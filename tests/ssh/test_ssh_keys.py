@@ -11,7 +11,7 @@ import pytest
 from ssh_servers import asyncssh_server, session_on
 
 from lium_plan.ssh.errors import KeyUnusable
-from lium_plan.ssh.keys import inspect_key, make_key, public_key_line
+from lium_plan.ssh.keys import inspect_key, make_key, public_key_line, require_usable
 from lium_plan.ssh.pins import PinStore
 
 
@@ -103,6 +103,9 @@ def test_a_protected_key_without_an_agent_says_what_to_do(
         async with asyncssh_server(tmp_path, tmp_path / "id") as server:
             with pytest.raises(KeyUnusable, match=r"passphrase.*agent.*ssh-add"):
                 await server.open()
+        with pytest.raises(KeyUnusable, match=r"passphrase.*agent.*ssh-add") as caught:
+            await require_usable(tmp_path / "id")
+        assert "Errno" not in str(caught.value)
 
     asyncio.run(scenario())
 
@@ -121,6 +124,7 @@ def test_an_agents_key_logs_in(tmp_path: Path, key_path: Path, monkeypatch: pyte
             _keygen("-p", "-P", "", "-N", "secret", "-f", str(tmp_path / "id"))
 
             async def scenario() -> int:
+                await require_usable(tmp_path / "id")
                 async with asyncssh_server(tmp_path, tmp_path / "id") as server, session_on(server) as session:
                     return (await session.run("exit 5", timeout_s=5)).exit_status
 

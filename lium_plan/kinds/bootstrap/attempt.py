@@ -25,6 +25,7 @@ from lium_plan.ssh.markers import Markers, RunState, read_markers
 from lium_plan.ssh.protocol import Session
 
 LINES_SHOWN = 5
+COMMAND_SHOWN = 60
 ASK_S = 30.0
 READY_CHECK_S = 60.0
 """One check of readiness that takes longer counts as a no."""
@@ -238,6 +239,8 @@ class Attempt:
             raise Unready(why, ending="not-started", code="bootstrap-failed")
         done, count = int(str(self._record.attributes["commands_done"])), len(self._spec.commands)
         where = f" in command {done + 1} of {count}" if count > 1 and done < count else ""
+        if done < count:
+            where += f": {self._shown(done)}"
         why = self._with_last_lines(f"exit status {exit_status}{where}", log)
         raise Unready(why, ending="exit", code="bootstrap-failed")
 
@@ -272,6 +275,11 @@ class Attempt:
 
     def _note(self, **facts: Json) -> None:
         self._record = replace(self._record, attributes={**self._record.attributes, **facts})
+
+    def _shown(self, number: int) -> str:
+        """A command as it is written, whose source holds nothing sensitive: its first line."""
+        first, _, more = self._spec.commands[number].source.strip().partition("\n")
+        return first[:COMMAND_SHOWN] + ("…" if more or len(first) > COMMAND_SHOWN else "")
 
     def _which(self, found: Markers) -> str:
         count = len(self._spec.commands)

@@ -24,8 +24,8 @@ from lium_plan.kinds.values import Canary, OnFailure, RunWhen
 class FileBlock(Block):
     """A local file, or a directory with all in it, to put on the pod. `source` is relative to the manifest's file."""
 
-    source: Filled
-    target: Filled
+    source: Filled = Field(description="Path here, relative to the manifest's file")
+    target: Filled = Field(description="Path on the pod")
     mode: Mode = Field("0644", description="Octal permissions; in a directory programs keep 0755 by default")
     template: Flag = Field(False, description="Fill in ${{ }} in the file's content")
 
@@ -38,10 +38,10 @@ class ReadyBlock(Block):
 
 
 class BootstrapBlock(Block):
-    files: tuple[FileBlock, ...] = ()
+    files: tuple[FileBlock, ...] = Field((), description="Sent before the commands run")
     env: ShellEnvironment = Field({}, description="Environment of the commands; the place for secrets")
     commands: tuple[TextField, ...] = Field((), description="Run in order in one `sh -eu`")
-    ready: ReadyBlock | None = None
+    ready: ReadyBlock | None = Field(None, description="Waited for after the commands: a port or a command")
     timeout: Duration = Field(600, description="For all of it; default 10m")
     run: RunWhenField = Field(RunWhen.CHANGED, description="When an existing pod is set up again")
     on_failure: OnFailureField = Field(OnFailure.KEEP, description="keep: marked and retried; delete: stops the bill")

@@ -1,4 +1,4 @@
-"""Bootstraps over SSH: files by SFTP, commands in the image's environment, then readiness; all within one deadline.
+"""Bootstraps over SSH: files, commands in the image's environment, then readiness; all within one deadline.
 
 A bootstrap that did not finish is never taken for done: its record says `running` before anything is sent, and only
 the exit status of the last command (and the readiness check) makes it `ready`. Connections are made again as long as
@@ -11,10 +11,17 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from lium_plan.diagnostics import error
+from lium_plan.diagnostics import error, in_words
 from lium_plan.kinds.bootstrap.attempt import Attempt, Earlier, Unready
-from lium_plan.kinds.bootstrap.spec import BootstrapSpec, attempt_digest, contents
+from lium_plan.kinds.bootstrap.spec import (
+    CONTAINER,
+    BootstrapSpec,
+    attempt_digest,
+    contents,
+    is_older,
+)
 from lium_plan.kinds.logs import LogFile, log_path
+from lium_plan.kinds.pod.spec import READY_AT
 from lium_plan.kinds.protocol import (
     ActionFailed,
     Begin,
@@ -71,6 +78,7 @@ class BootstrapDriver:
         name = earlier.attempt if earlier is not None and going_on else self._services.random_bytes(6).hex()
         facts: dict[str, Json] = {
             "pod_id": pod.id,
+            CONTAINER: pod.attributes.get(READY_AT),
             "attempt": name,
             "digest": attempt_digest(step.inputs),
             "log": str(log_path(self._services.logs, step.address)),
@@ -147,7 +155,7 @@ class BootstrapDriver:
             cause = _failed(step, str(failure), "bootstrap-connection", path)
         except OSError as failure:
             ending = "not-started"
-            cause = _failed(step, f"on this machine: {failure.strerror or failure}", "bootstrap-failed", path)
+            cause = _failed(step, f"on this machine: {in_words(failure)}", "bootstrap-failed", path)
         except ActionFailed as failure:
             ending = "not-started"
             cause = failure
@@ -167,7 +175,7 @@ def _earlier(step: Step, pod: Record) -> Earlier | None:
     """The attempt before this one on the same pod."""
     record = step.record
     spec: BootstrapSpec = step.wanted().spec
-    if record is None or record.attributes.get("pod_id") != pod.id:
+    if record is None or record.attributes.get("pod_id") != pod.id or is_older(record, pod):
         return None
     facts = record.attributes
     same = facts.get("digest") == attempt_digest(step.inputs) and spec.run != "always"

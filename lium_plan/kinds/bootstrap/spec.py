@@ -13,6 +13,7 @@ from lium_plan.expressions import Text
 from lium_plan.kinds.differ import field_changes
 from lium_plan.kinds.files import FileSpec, expand_files, file_inputs
 from lium_plan.kinds.lifecycles import ignored_below, lifecycle_of, without_ignored
+from lium_plan.kinds.pod.spec import READY_AT
 from lium_plan.kinds.protocol import (
     NOTHING,
     Change,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from lium_plan.kinds.pod.block import FleetBlock
     from lium_plan.kinds.pod.offers import Requirement
 
+CONTAINER = "container_ready_at"
+"""The attribute of what ran on a pod that says in which container: its pod's `READY_AT` of then."""
 TIMEOUT_SHARE = 0.2
 """How much of its timeout a bootstrap usually takes, about."""
 
@@ -175,6 +178,8 @@ class Bootstraps:
             return Change(Verb.RUN, f"{spec.pod} is {'rebooted' if verb is Verb.REBOOT else 'new'}")
         if record.attributes.get("pod_id") != _pod_id(spec, comparison):
             return Change(Verb.RUN, f"{spec.pod} is another pod now")
+        if verb is Verb.ADOPT or is_older(record, comparison.records.get(str(spec.pod))):
+            return Change(Verb.RUN, "its pod was rebooted")
         if record.status != "ready":
             return Change(Verb.RUN, _why_again(record))
         if spec.run == "always":
@@ -234,6 +239,12 @@ def counts(commands: int, files: int) -> str:
     if files:
         parts.append(f"{files} file{'s' * (files != 1)}")
     return ", ".join(parts) or "nothing but readiness"
+
+
+def is_older(record: Record, pod: Record | None) -> bool:
+    """Whether what ran on a pod ran in another container than the one that it has now."""
+    now = pod.attributes.get(READY_AT) if pod is not None else None
+    return now is not None and record.attributes.get(CONTAINER) != now
 
 
 def _pod_id(spec: BootstrapSpec, comparison: Comparison) -> str | None:
