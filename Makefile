@@ -10,8 +10,9 @@ RUN := $(VENV)/.installed
 demo: $(RUN)
 	@$(BIN)/python -m examples.demo
 
+# Bytecode is written even where the environment says otherwise: each process would compile the tests again.
 test: $(RUN)-test
-	$(BIN)/python -m pytest -n auto --maxschedchunk 1
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n auto --maxschedchunk 1
 
 # Crashes at every point, random histories, a hostile market: make simulate SEEDS=10000. JOBS processes side by side.
 SEEDS ?= 1000
@@ -45,6 +46,8 @@ schemas: $(RUN)
 	$(BIN)/lium-plan schema manifest > schemas/manifest.schema.json
 	$(BIN)/lium-plan schema state > schemas/state.schema.json
 	$(BIN)/lium-plan schema plan > schemas/plan.schema.json
+	$(BIN)/lium-plan schema show > schemas/show.schema.json
+	$(BIN)/lium-plan schema events > schemas/events.schema.json
 
 # A virtual environment needs no more than pip: where the venv module lacks its ensurepip, virtualenv makes it.
 $(BIN)/python:

@@ -1,16 +1,31 @@
-"""What must be the same wherever the tests are started from, and how many of them run at once."""
+"""What must be the same wherever the tests are started from, how many of them run at once, and what they share."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-# Under `nohup` and some job runners SIGHUP is ignored, and children inherit that. lium-plan respects it, so the tests
-# of a closed terminal would wait for nothing.
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if TYPE_CHECKING:  # most directories do without, and begin sooner
+    from tests.support.projects import Project
+    from tests.support.sims import Sim
+
+# Under `nohup`, in a shell's background and under some job runners these are ignored, and children inherit that.
+# lium-plan respects it, so the tests of a closed terminal and of Ctrl-C would wait for nothing.
+for _number, _usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
+
+# How fast a machine is that has other things to do as well says nothing of what is tested.
+settings.register_profile("any pace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any pace")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -31,3 +46,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return 0 if item.path.name in WAITING else 1 if item.path.parent.name in LONG else 2
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """What has been loaded stays: the collector need not look at it again and again."""
+    gc.freeze()
+
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def sim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sim]:
+    """One local Lium for all tests of a worker."""
+    from tests.support.sims import serving
+
+    with serving(tmp_path_factory.mktemp("sim"), "--nodes", "200") as running:
+        yield running
+
+
+@pytest.fixture
+def project(sim: Sim, tmp_path: Path) -> Iterator[Project]:
+    """A project with an account of its own."""
+    from tests.support.projects import new_project
+
+    account = f"p{next(_numbers)}"
+    yield new_project(sim, account, tmp_path)
+    sim.give_back(account)  # the nodes are everybody's

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from lium_plan.operations.checking import doctor
     from lium_plan.operations.extending import extend
     from lium_plan.operations.following import show_log
+    from lium_plan.operations.graphing import graph
     from lium_plan.operations.importing import import_one
     from lium_plan.operations.market import list_offers
     from lium_plan.operations.orphans import delete_orphans, list_orphans
-    from lium_plan.operations.planning import make_plan
+    from lium_plan.operations.planning import known_beforehand, make_plan
     from lium_plan.operations.reaching import place_now, places
     from lium_plan.operations.recovering import recover as recover_state
     from lium_plan.operations.saved import load_plan, save_plan
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from lium_plan.operations.states import release as release_from_state
     from lium_plan.operations.states import repair as repair_state
     from lium_plan.operations.states import unlock as unlock_state
-    from lium_plan.operations.status import status
+    from lium_plan.operations.statuses import status
     from lium_plan.operations.validating import Validated, validate
 
 _HOMES = {
@@ -39,7 +40,9 @@ _HOMES = {
     "doctor": "checking",
     "events": "states",
     "extend": "extending",
+    "graph": "graphing",
     "import_one": "importing",
+    "known_beforehand": "planning",
     "list_offers": "market",
     "load_plan": "saved",
     "load_state": "states",
@@ -50,7 +53,7 @@ _HOMES = {
     "outputs": "states",
     "save_plan": "saved",
     "show_log": "following",
-    "status": "status",
+    "status": "statuses",
     "Validated": "validating",
     "validate": "validating",
 }
@@ -75,7 +78,9 @@ __all__ = [
     "doctor",
     "events",
     "extend",
+    "graph",
     "import_one",
+    "known_beforehand",
     "list_offers",
     "list_orphans",
     "load_plan",
@@ -104,6 +109,5 @@ def __getattr__(name: str) -> Any:
     if not home:
         raise AttributeError(name)
     found = getattr(import_module(f"lium_plan.operations.{home}"), function)
-    # Importing a module makes it an attribute of this one; a function of the same name (`status`) comes first here.
     globals()[name] = found
     return found

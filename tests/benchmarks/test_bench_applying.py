@@ -12,7 +12,7 @@ from bench.applying import VERBS, measure
 
 OURS = str(Path(lium_plan.__file__).parent)
 SIMULATOR = str(Path(OURS) / "sim")
-SMALL, LARGE = 30, 120
+SMALL, LARGE = 20, 80
 SLACK = 1.5
 FEW = 100
 """Calls that don't count: some happen once or twice a list, and there may be one list more."""

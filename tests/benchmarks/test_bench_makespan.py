@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from bench.makespan import MEDIAN_LIMIT, WORST_LIMIT, Measured, measure
+from bench.makespan import MEDIAN_LIMIT, WORST_LIMIT, measure
 from bench.rehearsing.bounds import Job, Work, bound, earliest, fixed_parallelism
 from bench.rehearsing.plans import random_manifest
 
 SEEDS = (3, 8, 10, 14, 25)
 
 
-@pytest.fixture(scope="module")
-def measured() -> tuple[Measured, ...]:
-    return tuple(map(measure, SEEDS))
-
-
-def test_an_apply_takes_little_more_than_the_shortest_possible(measured: tuple[Measured, ...]) -> None:
+def test_an_apply_takes_little_more_than_the_shortest_possible_and_never_less() -> None:
+    measured = tuple(map(measure, SEEDS))
     ratios = sorted(item.ratio for item in measured)
     assert ratios[len(ratios) // 2] <= MEDIAN_LIMIT
     assert ratios[-1] <= WORST_LIMIT
-
-
-def test_no_apply_is_shorter_than_the_shortest_possible(measured: tuple[Measured, ...]) -> None:
     assert all(item.told_ratio >= 1.0 for item in measured)
     assert all(item.ten_ratio >= 0.999 for item in measured)
-
-
-def test_one_seed_is_one_history(measured: tuple[Measured, ...]) -> None:
-    assert measure(SEEDS[-1]) == measured[-1]
+    assert measure(SEEDS[-1]) == measured[-1], "one seed is one history"
 
 
 def test_every_kind_of_resource_is_in_the_plans() -> None:

@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import httpx
 import pytest
 
 from bench.venvs import CLIENTS, client_bin
+from tests.support.nursery import SIM, Started, nursery
 
 LIUM = ("lium-0.32.0", "lium.io==0.32.0")
 GPUHUNT = ("gpuhunt-0.1.34", "gpuhunt==0.1.34")
@@ -44,7 +44,7 @@ def client(name: str, *requirements: str) -> Path:
 class Server:
     base_url: str
     scratch: Path
-    process: subprocess.Popen[str]
+    process: Started
 
     @property
     def control_url(self) -> str:
@@ -67,9 +67,8 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
 
     def begin(*options: str) -> Server:
         scratch = tmp_path_factory.mktemp("server")
-        command = [sys.executable, "-m", "lium_plan.sim", *options]
         with (scratch / "log").open("w") as log:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            process = nursery().start(SIM, options, stderr=log)
         assert process.stdout is not None
         first = process.stdout.readline()
         assert first.startswith("LIUM_BASE_URL="), (scratch / "log").read_text()

@@ -124,7 +124,7 @@ def properties(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Itera
             for name, inner in definitions[reference].get("properties", {}).items():
                 yield name, depth
                 yield from visit(inner, depth + 1, (*seen, reference))
-        for key in ("anyOf", "items", "additionalProperties"):
+        for key in ("allOf", "anyOf", "items", "additionalProperties"):
             yield from visit(item.get(key), depth, seen)
 
     yield from visit(node, 0, ())

@@ -5,7 +5,6 @@ nothing (design: cancelling; cases G1, O1, O5).
 from __future__ import annotations
 
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -13,6 +12,7 @@ from time import monotonic
 import pytest
 
 from tests.support.manifests import HANGING, PAIR
+from tests.support.nursery import Started
 from tests.support.projects import Done, Project, stop
 from tests.support.sims import until
 
@@ -23,7 +23,7 @@ RENT = "/executors/*/rent"
 
 
 @contextmanager
-def applying(project: Project) -> Iterator[subprocess.Popen[str]]:
+def applying(project: Project) -> Iterator[Started]:
     """An apply that runs; killed if the test leaves it running."""
     with project.start("apply", "--auto-approve") as process:
         try:
@@ -42,14 +42,14 @@ def rents(project: Project) -> list[int | None]:
     return [row["status"] for row in project.sim.requests(project.account, "POST", RENT)]
 
 
-def creating_for(project: Project, process: subprocess.Popen[str], *, simulated_s: float) -> None:
+def creating_for(project: Project, process: Started, *, simulated_s: float) -> None:
     """Return when both pods have been billed, and created, for so many of the server's seconds."""
     until(lambda: rents(project) == [200, 200], process, what="two rents")
     deadline = monotonic() + simulated_s / project.sim.speed
     until(lambda: monotonic() >= deadline, process, what="the pods to be created for a while")
 
 
-def heard(process: subprocess.Popen[str], word: str) -> None:
+def heard(process: Started, word: str) -> None:
     """Read what the command says until it says this."""
     assert process.stderr is not None
     assert any(word in line for line in process.stderr), f"it ended without saying {word}"

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from manifest_cases import cases
 from pydantic import BaseModel, ValidationError
 
-from lium_plan.diagnostics import Diagnostics
+from lium_plan.diagnostics import Diagnostics, Failure
 from lium_plan.kinds import registry
 from lium_plan.manifest.document import Document, Map
+from lium_plan.manifest.load import load
 from lium_plan.manifest.schema import document_validator, schema, text, validator_for
 from lium_plan.manifest.source import parse
 
@@ -180,6 +181,130 @@ def test_misshapen_cases_are_bad_for_the_schema() -> None:
             root = tree(case.manifest)
             assert isinstance(root, Map)
             assert list(validator.iter_errors(root)), case.name
+
+
+def manifest(*, fleet: str = "", template: str = "image: ubuntu", more: str = "") -> str:
+    return (
+        "version: 1\nproject: demo\n"
+        f"templates: {{t: {{{template}}}}}\n"
+        f"fleets: {{a: {{{fleet or 'resources: {gpu: H100}'}, template: t, ttl: 2h}}}}\n{more}"
+    )
+
+
+def fleet(text: str) -> str:
+    return manifest(fleet=f"resources: {{gpu: H100}}, {text}")
+
+
+def gpu(text: str) -> str:
+    return manifest(fleet=f"resources: {{gpu: {text}}}")
+
+
+def ttl(text: str) -> str:
+    return manifest().replace("ttl: 2h", f"ttl: {text}")
+
+
+def task(text: str) -> str:
+    return manifest(more=f"tasks: {{x: {{fleet: a, {text}}}}}\n")
+
+
+ID = "6b1f2a7e-4c1d-4e0f-9a3b-2d5e6f708192"
+BOTH_REFUSE = {
+    **{f"ttl {text}": ttl(text) for text in ("30m", "90m", "721h", "1h30m", "31d", "0h", "30")},
+    **{f"nodes {text}": fleet(f"nodes: {text}") for text in ("[a, a]", "[UPPER]", "[first]", "[a_b]", "-1", "x")},
+    "ready without anything": fleet("bootstrap: {commands: [x], ready: {}}"),
+    "ready with both": fleet("bootstrap: {commands: [x], ready: {port: 80, command: x}}"),
+    "template and image": fleet("image: ubuntu"),
+    "an empty template": manifest(template=""),
+    "a template's id and image": manifest(template=f"id: {ID}, image: ubuntu"),
+    "two words to begin with": manifest(template="image: u, entrypoint: two words"),
+    "a mount that is dropped": manifest(template="image: u, local_volume: /etc/x"),
+    "a mount that is dropped whole": manifest(template="image: u, local_volume: /proc"),
+    "a volume's id and name": manifest(more=f"volumes: {{v: {{id: {ID}, name: n}}}}\n"),
+    "no commands": task("commands: []"),
+    "port 0": task("commands: [x], wait: {port: 0}"),
+    "port 65536": task("commands: [x], wait: {port: 65536}"),
+    "port '65536'": task("commands: [x], wait: {port: '65536'}"),
+    "gone before it is seen": task("commands: [x], wait: started, on_completion: destroy-fleet"),
+    "gone while it serves": task("commands: [x], wait: {port: 80}, on_completion: destroy-fleet"),
+    "a member twice": task("commands: [x], members: [0, 0]"),
+    **{
+        f"gpu {text}": gpu(text) for text in ("H100:0", "'H100:80GB:1:9'", "'H100:2:3'", "0", "'80GB:40GB'", "'H100:x'")
+    },
+    **{f"max_destroy {text}": manifest(more=f"policy: {{max_destroy: {text}}}\n") for text in ("130%", "101%", "-1")},
+    "a timeout of nothing": fleet("bootstrap: {commands: [x], timeout: 0s}"),
+}
+BOTH_ACCEPT = {
+    **{f"ttl {text}": ttl(text) for text in ("1h", "720h", "30d", "1d12h", "60m", "120m", "3600s", "59m60s", "2h0m")},
+    **{f"nodes {text}": fleet(f"nodes: {text}") for text in ("0", "1..3", "[a, b-1]", "[0, 1]", "[head, true]")},
+    "ready": fleet("bootstrap: {commands: [x], ready: {port: 80, command: null}}"),
+    "somebody else's": manifest(template=f"id: {ID}"),
+    "an entry point": manifest(template="image: u, entrypoint: /bin/sh, local_volume: /etcetera"),
+    "a volume": manifest(more=f"volumes: {{v: {{id: {ID}}}, w: {{id: null, name: n}}, x: }}\n"),
+    "gone when it is done": task("commands: [x], wait: completed, on_completion: destroy-fleet, max_duration: 1h"),
+    "gone when it is done, unsaid": task("commands: [x], on_completion: destroy-fleet, max_duration: 1h"),
+    "a port": task("commands: [x], wait: {port: 65535}"),
+    **{
+        f"gpu {text}": gpu(text)
+        for text in ("2", "H100", "'H100:2'", "'H100:80GB:8'", "'H100:8:80GB'", "'H100, A100:80GB..:1'", "'..80GB:1'")
+    },
+    **{f"max_destroy {text}": manifest(more=f"policy: {{max_destroy: {text}}}\n") for text in ("100%", "0%", "3")},
+}
+EXPRESSIONS = {
+    "a count": manifest(more="variables: {n: {type: number, default: 1}}\n").replace(
+        "a: {", "a: {nodes: '${{ var.n }}', "
+    ),
+    "a time": ttl("'${{ var.t }}'") + "variables: {t: {default: 2h}}\n",
+    "a mount": manifest(template="image: u, local_volume: '/root/${{ var.p }}'") + "variables: {p: {default: x}}\n",
+    "an entry point": manifest(template="image: u, entrypoint: '${{ var.p }}'") + "variables: {p: {default: sh}}\n",
+    "commands": task("commands: '${{ var.c }}'") + "variables: {c: {type: list, default: [x]}}\n",
+    "a wait": task("commands: [x], wait: '${{ var.w }}', on_completion: destroy-fleet, max_duration: 1h")
+    + "variables: {w: {default: completed}}\n",
+    "ready": fleet("bootstrap: {commands: [x], ready: {port: '${{ var.p }}'}}")
+    + "variables: {p: {type: number, default: 80}}\n",
+}
+ONLY_VALIDATE = {
+    "a range the wrong way round": fleet("nodes: 4..2"),
+    "minutes that make no hours": ttl("40m"),
+    "sizes the wrong way round": manifest(fleet="resources: {gpu: H100, disk: 9GB..1GB}"),
+}
+"""What no schema can say: sums and comparisons."""
+
+
+def refused(text: str, tmp_path: Path) -> bool:
+    (tmp_path / "lium.yaml").write_text(text, encoding="utf-8")
+    try:
+        found = load((tmp_path,), stack="default", environ={})
+    except Failure:
+        return True
+    return any(item.severity == "error" for item in found.diagnostics)
+
+
+@pytest.mark.parametrize("name", BOTH_REFUSE)
+def test_both_refuse_a_whole_manifest(name: str, tmp_path: Path) -> None:
+    assert refused(BOTH_REFUSE[name], tmp_path)
+    assert list(document_validator().iter_errors(tree(BOTH_REFUSE[name])))
+
+
+@pytest.mark.parametrize("name", [*BOTH_ACCEPT, *EXPRESSIONS])
+def test_both_accept_a_whole_manifest(name: str, tmp_path: Path) -> None:
+    for table in (BOTH_ACCEPT, EXPRESSIONS):
+        if name in table:
+            assert list(document_validator().iter_errors(tree(table[name]))) == []
+            assert not refused(table[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", ONLY_VALIDATE)
+def test_what_no_schema_can_say_is_left_to_validate(name: str, tmp_path: Path) -> None:
+    assert refused(ONLY_VALIDATE[name], tmp_path)
+    assert list(document_validator().iter_errors(tree(ONLY_VALIDATE[name]))) == []
+
+
+def test_editors_are_told_what_every_field_is_for() -> None:
+    whole = schema()
+    blocks = {"": whole, **whole["$defs"]}
+    fields = [(f"{name}.{key}", prop) for name, block in blocks.items() for key, prop in block["properties"].items()]
+    assert [name for name, prop in fields if not prop.get("description")] == []
+    assert len(fields) > 100
 
 
 def test_editors_are_told_what_fields_are_for() -> None:

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lium_plan.diagnostics import Diagnostics
+from lium_plan.diagnostics import Diagnostics, Failure
 from lium_plan.kinds.values import PlainFloat
+from lium_plan.manifest.load import load
 from lium_plan.manifest.source import MAX_BYTES, Document, Map, Seq, parse, read, resolve
+from lium_plan.views.diagnostics_text import diagnostic_text
 
 
 def reading(data: str | bytes) -> tuple[Document | None, tuple[str, ...]]:
@@ -220,3 +222,16 @@ def test_what_is_resolved_says_what_was_written(text: str) -> None:
         assert text == str(value).lower()
     elif value is not None:
         assert value == text
+
+
+def test_the_excerpt_of_a_long_line_reaches_its_fault(tmp_path: Path) -> None:
+    words = "word " * 60
+    (tmp_path / "lium.yaml").write_text(f"project: demo\noutputs:\n  x: {words}${{{{ var.nope }}}}\n", encoding="utf-8")
+    with pytest.raises(Failure) as caught:
+        load((tmp_path,), stack="default")
+    (found,) = caught.value.diagnostics
+    assert found.position is not None
+    assert found.source_line is not None
+    assert found.source_line[found.position.column - 1 :].startswith("var.nope")
+    shown, caret = diagnostic_text(found).splitlines()[1:3]
+    assert shown[caret.index("^") :].startswith("var.nope")

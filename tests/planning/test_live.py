@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
-from itertools import count
-from pathlib import Path
 
 import pytest
 
-from tests.support.projects import Project, new_project
-from tests.support.sims import Sim, serving
-
-_numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def sim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sim]:
-    with serving(tmp_path_factory.mktemp("sim"), "--nodes", "60") as running:
-        yield running
-
-
-@pytest.fixture
-def project(sim: Sim, tmp_path: Path) -> Project:
-    return new_project(sim, f"plan{next(_numbers)}", tmp_path)
-
+from tests.support.projects import Project
 
 BEFORE = """
 project: moving

@@ -121,7 +121,7 @@ def test_a_failed_script_is_told_with_its_code_lines_and_log_and_retried_from_th
 """
     )
     message = failed(project.apply("--json", expect=3), BOOT, "bootstrap-failed")
-    assert "exit status 42 in command 2 of 3" in message
+    assert "exit status 42 in command 2 of 3: echo two >> ~/trace; echo some words; test -e" in message
     assert "some words" in message
     assert f"{BOOT}.log" in message
     row = bootstrap_of(project)

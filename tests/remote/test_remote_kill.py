@@ -39,11 +39,11 @@ tasks:
     commands: ['echo run >> ~/runs; for i in 1 2 3; do echo line $i; sleep 0.3; done']
 """
 SETUP = "set -eu\necho $1 >> ~/trace\ntouch ~/$1\n"
-# A whole run has 17 journal writes, and about 148 writes and 86 reads of SSH; the bootstrap begins with the ninth.
+# A whole run has 17 journal writes, and about 58 writes and 67 reads of SSH; the bootstrap begins with the ninth.
 JOURNAL = [f"{'after' if number % 2 else 'before'} journal #{number}" for number in range(9, 18)]
 TORN = ["torn journal #8", "torn journal #12"]
-WRITES = [f"ssh-write #{number}" for number in range(38, 146, 24)]
-READS = [f"ssh-read #{number}" for number in (25, 45, 65)]
+WRITES = [f"ssh-write #{number}" for number in range(15, 58, 9)]
+READS = [f"ssh-read #{number}" for number in (18, 34, 50)]
 POINTS = (*JOURNAL, *TORN, *WRITES, *READS)
 
 

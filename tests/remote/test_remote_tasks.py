@@ -26,7 +26,7 @@ from remote_looks import (
 )
 
 from tests.support.projects import Project, stop
-from tests.support.sims import COMMAND, until
+from tests.support.sims import until
 
 Fleet = Callable[..., Project]
 
@@ -276,7 +276,7 @@ def test_two_hundred_megabytes_are_held_in_memory_on_neither_side(fleet_of: Flee
     size, line = 200 * 2**20, "0123456789abcde\n"
     command = f"yes 0123456789abcde | head -c {size}"
     project = fleet_of(tasks=task(f"commands: ['{command}']"))
-    peak_mib = peak_memory_mib(project.start("apply", "--auto-approve"))
+    peak_mib = peak_memory_mib(project.start_fresh("apply", "--auto-approve"))
     path = log_path(project, TASK)
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -316,16 +316,8 @@ def test_a_thousand_lines_a_second_are_followed_without_loss(fleet_of: Fleet) ->
     project.write(writes, "w.py")
     process = project.start("apply", "--auto-approve")
     until(lambda: os.path.exists(log_path(project, TASK)), process, what="the task's log")
-    with subprocess.Popen(
-        [str(COMMAND), "logs", TASK, "-f"],
-        cwd=project.folder,
-        env=project.environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as follower:
-        assert follower.stdout is not None
-        followed = follower.stdout.read().split()
+    with project.start("logs", TASK, "-f") as follower:
+        followed = stop(follower, within_s=60).out.split()
     assert stop(process, within_s=60).code == 0
     assert words(project) == [str(number) for number in range(8000)]
     assert [line for line in followed if line.isdigit()][-8000:] == [str(number) for number in range(8000)]

@@ -16,7 +16,7 @@ from remote_looks import has_written, pod_of, seen_on, task_of, with_env
 
 from lium_plan.ssh.keys import make_key
 from tests.support.projects import Project, new_project, stop
-from tests.support.sims import COMMAND, Sim, until
+from tests.support.sims import Sim, until
 
 CANARY = "hf_canary-9c41"
 MANIFEST = """\
@@ -137,14 +137,7 @@ def test_logs_of_a_bootstrap_and_of_a_running_task_hide_secrets(applied: Project
 
 
 def test_following_ends_with_ctrl_c_and_the_task_goes_on(applied: Project) -> None:
-    with subprocess.Popen(
-        [str(COMMAND), "logs", "task.serve[head]", "-f"],
-        cwd=applied.folder,
-        env=applied.environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with applied.start("logs", "task.serve[head]", "-f") as process:
         assert process.stdout is not None
         for number in range(1, 12):
             assert process.stdout.readline() == f"line {number} ***\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,15 +13,17 @@ from typing import Any
 
 import httpx
 
+from tests.support.nursery import SIM, Started, nursery
+
 CLIENTS = 4
 ENOUGH = 120
 """Answers after which the kill comes, while more are on their way."""
 
 
 @contextmanager
-def serving(world: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = [sys.executable, "-m", "lium_plan.sim", "--no-machines", "--world", str(world), "--balance", "1000000"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+def serving(world: Path) -> Iterator[tuple[Started, str]]:
+    options = ["--no-machines", "--world", str(world), "--balance", "1000000"]
+    with nursery().start(SIM, options, stderr=subprocess.DEVNULL) as process:
         try:
             assert process.stdout is not None
             yield process, process.stdout.readline().strip().partition("=")[2]

@@ -26,6 +26,7 @@ from lium_plan.sim import market
 from lium_plan.sim.inprocess import open_in_process
 from lium_plan.sim.serve import ServeOptions, load_beginning
 from lium_plan.sim.simulator import Beginning
+from tests.support.nursery import SIM, Process, nursery
 from tests.support.virtual import run_virtual
 
 MODES = [(), ("--confined",)]
@@ -33,14 +34,15 @@ KEYED = {"X-API-KEY": "sk_sim_local"}
 
 
 @contextmanager
-def serving(
-    *options: str, machines: bool = False, under: tuple[str, ...] = ()
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(*options: str, machines: bool = False, under: tuple[str, ...] = ()) -> Iterator[tuple[Process, str]]:
     """`python -m lium_plan.sim`, as an argument of `under`; yields the process and the base URL."""
-    command = [*under, sys.executable, "-m", "lium_plan.sim", *options]
-    if not machines:
-        command.append("--no-machines")
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    given = options if machines else (*options, "--no-machines")
+    process: Process
+    if under:
+        command = [*under, sys.executable, "-m", "lium_plan.sim", *given]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    else:
+        process = nursery().start(SIM, given)
     try:
         assert process.stdout is not None
         first, second = process.stdout.readline(), process.stdout.readline()
@@ -178,12 +180,12 @@ def test_scenario_and_feed_files(tmp_path: Path) -> None:
     ],
 )
 def test_options_that_can_not_be_met(options: tuple[str, ...], complaint: str) -> None:
-    command = [sys.executable, "-m", "lium_plan.sim", "--no-machines", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    assert done.returncode == 1
-    assert complaint in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+    with nursery().start(SIM, ["--no-machines", *options]) as process:
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert complaint in err
+    assert "Traceback" not in err
+    assert out == ""
 
 
 FEED_ROW = {"id": "ebdfdbe2-875a-4caa-8eea-1ab5c2a763e1", "gpu_model": "L4", "gpu_count": 2}

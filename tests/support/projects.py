@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lium_plan.ssh.keys import make_key
+from tests.support import crash_launcher
+from tests.support.nursery import MAIN, Process, Started, nursery
 from tests.support.sims import COMMAND, Row, Sim
 
 ROOT = Path(__file__).parents[2]
@@ -75,32 +76,31 @@ class Project:
 
     def run(self, *arguments: str, expect: int | None = None, within_s: float = WITHIN_S) -> Done:
         """Run to its end. With `expect`, any other exit code fails with all that was said."""
-        return self._finish([str(COMMAND), *arguments], {}, expect, within_s)
+        with self.start(*arguments) as process:
+            done = stop(process, within_s=within_s)
+        assert expect is None or done.code == expect, f"{' '.join(arguments)}: wanted {expect}, {done}"
+        return done
 
     def crash(self, *arguments: str, at: str) -> Done:
         """Run, and be killed at a site of `crash_launcher`; the code is -9 when the site was reached."""
-        launcher = [sys.executable, "-m", "tests.support.crash_launcher"]
-        return self._finish([*launcher, *arguments], {"CRASH_AT": at, "PYTHONPATH": str(ROOT)}, None, WITHIN_S)
+        environ = {**self.environ, "CRASH_AT": at}
+        with nursery().start(crash_launcher.__name__, arguments, cwd=self.folder, env=environ) as process:
+            return stop(process, within_s=WITHIN_S)
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return self._started([str(COMMAND), *arguments], {})
+    def start(self, *arguments: str) -> Started:
+        return nursery().start(MAIN, arguments, cwd=self.folder, env=self.environ)
 
-    def _started(self, command: list[str], more: Mapping[str, str]) -> subprocess.Popen[str]:
+    def start_fresh(self, *arguments: str) -> subprocess.Popen[str]:
+        """As a shell starts it: with an interpreter and memory of its own."""
         return subprocess.Popen(
-            command,
+            [str(COMMAND), *arguments],
             cwd=self.folder,
-            env={**self.environ, **more},
+            env=self.environ,
             text=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-
-    def _finish(self, command: list[str], more: Mapping[str, str], expect: int | None, within_s: float) -> Done:
-        with self._started(command, more) as process:
-            done = stop(process, within_s=within_s)
-        assert expect is None or done.code == expect, f"{' '.join(command[1:])}: wanted {expect}, {done}"
-        return done
 
     def apply(self, *arguments: str, expect: int = 0) -> Done:
         return self.run("apply", "--auto-approve", *arguments, expect=expect)
@@ -141,7 +141,7 @@ class Project:
         )
 
 
-def stop(process: subprocess.Popen[str], *, within_s: float) -> Done:
+def stop(process: Process, *, within_s: float) -> Done:
     """What a started command says until it ends; it is killed when that takes longer."""
     try:
         out, err = process.communicate(timeout=within_s)

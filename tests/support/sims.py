@@ -7,10 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import httpx
+
+from tests.support.nursery import MAIN, Process, nursery
 
 COMMAND = Path(sys.executable).with_name("lium-plan")
 SPEED = 30.0
@@ -68,8 +70,8 @@ def serving(scratch: Path, *options: str, speed: float = SPEED) -> Iterator[Sim]
     """A server with its own world, ended with SIGTERM; what it says goes to a file in `scratch`."""
     scratch.mkdir(parents=True, exist_ok=True)
     talk = scratch / "sim.log"
-    command = [COMMAND, "sim", "serve", "--speed", f"{speed:g}", *options]
-    with talk.open("w") as log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+    arguments = ["sim", "serve", "--speed", f"{speed:g}", *options]
+    with talk.open("w") as log, nursery().start(MAIN, arguments, stderr=log) as process:
         try:
             assert process.stdout is not None
             first = process.stdout.readline()
@@ -91,15 +93,13 @@ def serving(scratch: Path, *options: str, speed: float = SPEED) -> Iterator[Sim]
     assert " failed: " not in said, said
 
 
-def until(
-    found: Callable[[], bool], process: subprocess.Popen[str] | None = None, *, within_s: float = 60.0, what: str
-) -> None:
+def until(found: Callable[[], bool], process: Process | None = None, *, within_s: float = 60.0, what: str) -> None:
     """Ask again and again; fails when the time is up, or when `process` ended before it was so."""
     deadline = monotonic() + within_s
     while not found():
         assert monotonic() < deadline, f"not within {within_s:g} s: {what}"
         if process is None:
-            subprocess.run(["sleep", f"{PACE_S}"], check=True)
+            sleep(PACE_S)
             continue
         try:
             process.wait(PACE_S)
