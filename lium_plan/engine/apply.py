@@ -6,12 +6,13 @@ Owns the way from an action to a driver's step, and from what happened to result
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from lium_plan.addresses import Address
-from lium_plan.diagnostics import Diagnostic, Failure, error
+from lium_plan.diagnostics import Diagnostic, Failure, error, in_words
 from lium_plan.engine.bookkeeping import is_bookkeeping, keep_books
 from lium_plan.engine.emitter import Emitter
 from lium_plan.engine.events import ActionResult, EventType, ResultKind
@@ -27,6 +28,7 @@ from lium_plan.planning.plan import Action, Plan
 from lium_plan.state.entries import Released
 
 PROTECTION = "lifecycle.prevent_destroy"
+_LOG = logging.getLogger(__name__)
 
 Rescue = Callable[[Action, Interrupted], Awaitable[bool]]
 """Puts another pod in the place of one that was taken away; False when the action has to fail over it."""
@@ -132,7 +134,9 @@ class Applier:
         record = ledger.record_by_key(identity)
         if action.verb is Verb.FORGET:
             if action.releases and record is not None and record.id is not None:
-                ledger.release(Released(record.kind, record.id, _name_of(record), self._now()), key=identity)
+                price = price_of(record)
+                told = None if price is None else str(price)
+                ledger.release(Released(record.kind, record.id, _name_of(record), self._now(), told), key=identity)
             else:
                 ledger.remove(identity, action.reason or "gone")
             return
@@ -158,16 +162,18 @@ class Applier:
             )
             await self._drivers[action.address.kind].perform(step, self._run)
         if resource is not None:
-            self._keep_protection(action.address, resource.lifecycle.prevent_destroy)
+            self._keep_protection(action, resource.lifecycle.prevent_destroy)
 
     def _is_protection_only(self, action: Action) -> bool:
         paths = {change.path for change in action.changes}
         return action.verb is Verb.UPDATE and paths == {PROTECTION}
 
-    def _keep_protection(self, address: Address, protected: bool) -> None:
-        record = self._run.ledger.record(address)
+    def _keep_protection(self, action: Action, protected: bool) -> None:
+        record = self._run.ledger.record(action.address)
         if record is not None and record.protected != protected:
             self._run.ledger.put(replace(record, protected=protected))
+            if action.verb is Verb.UPDATE:  # what is made protected is no news
+                self._run.ledger.tell(record.key, "update", f"done: {'' if protected else 'no longer '}protected")
 
     def _comparison(self) -> Comparison:
         """What inputs are made from at the moment of the step: references have their values by now."""
@@ -219,10 +225,16 @@ def _name_of(record: Record) -> str:
 
 
 def _unexpected(action: Action, failure: BaseException | None) -> Diagnostic:
-    """Whatever else a driver raises fails its own action only; the class says where to look."""
+    """Whatever else a driver raises fails its own action only. What is neither ours nor the system's is a bug."""
     if isinstance(failure, Failure) and failure.diagnostics:
         return replace(failure.diagnostics[0], address=str(action.address))
-    return error("action-failed", f"{action.verb}: {type(failure).__name__}: {failure}", address=str(action.address))
+    why = "it ended without a reason" if failure is None else in_words(failure)
+    if isinstance(failure, OSError):
+        why = f"on this machine: {why}"
+    elif failure is not None and not type(failure).__module__.startswith("lium_plan."):
+        _LOG.debug("%s of %s: %s", action.verb, action.address, type(failure).__name__)
+        why = f"a bug of lium-plan: {why}"
+    return error("action-failed", f"{action.verb}: {why}", address=str(action.address))
 
 
 def _note(action: Action, end: ResultKind, record: Record | None) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from lium_plan.addresses import Address, parse
-from lium_plan.kinds.protocol import Verb
+from lium_plan.kinds.protocol import Json, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.moving import relinked
 from lium_plan.planning.observed import Found
@@ -30,7 +30,18 @@ def keep_books(actions: Iterable[Action], found: Mapping[Address, Found], ledger
         item = found.get(action.address) if action.verb is Verb.ADOPT else None
         if item is not None and item.record is not None:
             ledger.put(item.record)
+            ledger.tell(item.record.key, "adopt", f"done: {_taken_over(action)}")
             ledger.reclaim(str(item.record.id))
+
+
+def _taken_over(action: Action) -> str:
+    """What is otherwise now, or where it comes from."""
+    changes = (f"{change.path}: {_shown(change.before)} -> {_shown(change.after)}" for change in action.changes)
+    return ", ".join(changes) or action.reason or "imported"
+
+
+def _shown(value: Json) -> str:
+    return "(none)" if value is None else str(value)
 
 
 def _move(moves: Mapping[Address, Address], ledger: JournaledLedger) -> None:

@@ -96,6 +96,9 @@ class RunReport:
     strays: int = 0
     """What the account still has of this stack though its state does not know it."""
     strays_per_hour_usd: Decimal = Decimal(0)
+    elsewhere: int = 0
+    """Pods of this stack that run under another state."""
+    elsewhere_per_hour_usd: Decimal = Decimal(0)
     released: int = 0
     """Pods that its state gave up and that run on."""
     released_per_hour_usd: Decimal = Decimal(0)

@@ -9,12 +9,13 @@ only through the ledger, so that it can't believe otherwise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import error
+from lium_plan.engine.commitments import Commitments
 from lium_plan.kinds.pod.offers import Feed, Offer, Requirement
 from lium_plan.kinds.protocol import ActionFailed, Claim
 from lium_plan.money import most, rate
@@ -39,25 +40,12 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
-    """Something of the stack that is billed by the hour."""
-
-    address: Address
-    price_per_hour_usd: Decimal
-    node_id: str | None = None
-    deposed: bool = False
-    """It runs beside its successor until that is ready."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Claimed:
     claim: Claim
     at: float
     """Of the loop's clock."""
     free_then: int
     """GPUs of its node that were free by the reading it relies on."""
-    paid_usd: Decimal | None = None
-    """Per hour; None until a listing has shown it."""
 
 
 class _Index:
@@ -97,16 +85,14 @@ class Desk:
         renting: Collection[Address],
         planned: Mapping[Address, Offer],
         ceilings: Mapping[Address, Decimal],
-        holdings: Callable[[], Iterable[Holding]],
-        open_rents: Callable[[], Mapping[Address, Decimal]],
+        commitments: Commitments,
         limits: Limits,
     ) -> None:
         """`load_feed` raises `ActionFailed` when the market can't be read.
 
         `needs` are those of every member there is, `renting` the members that this run sets out to rent for.
 
-        `planned` and `ceilings` are what the plan says of those. `holdings` and `open_rents` tell what the ledger holds
-        now: what is billed, and the ceilings, USD per hour, of rents whose outcome nobody knows.
+        `planned` and `ceilings` are what the plan says of those.
         """
         self._load_feed = load_feed
         self._reading = asyncio.Lock()
@@ -117,8 +103,7 @@ class Desk:
         """Who wants an offer, or has one: a member that is lost on the way joins them."""
         self._planned = dict(planned)
         self._ceilings = dict(ceilings)
-        self._holdings = holdings
-        self._open_rents = open_rents
+        self._commitments = commitments
         self._claims: dict[Address, _Claimed] = {}
         self._on_node: dict[str, set[Address]] = {}
         """Whose claims are on each node."""
@@ -216,7 +201,7 @@ class Desk:
     def _in_use(self, but: Address) -> Mapping[str, tuple[str, ...]]:
         """The nodes that each fleet is on, for placements that mind; without what is about to leave."""
         nodes: dict[str, list[str]] = {}
-        for holding in self._holdings():
+        for holding in self._commitments.held():
             leaving = holding.deposed or holding.address in self._waiting
             if holding.node_id is not None and not leaving:
                 nodes.setdefault(holding.address.name, []).append(holding.node_id)
@@ -275,7 +260,7 @@ class Desk:
 
     def _reserve(self, claim: Claim) -> Claim:
         limit = self._limits.per_hour_usd
-        committed = Decimal(0) if limit is None else self._committed(but=claim.address)
+        committed = Decimal(0) if limit is None else self._commitments.total(but=claim.address)
         if limit is not None and committed + claim.ceiling_per_hour_usd > limit:
             raise ActionFailed(
                 error(
@@ -289,31 +274,8 @@ class Desk:
         free = 0 if self._feed is None else self._index(self._feed).free.get(claim.offer.node_id, 0)
         self._claims[claim.address] = _Claimed(claim, asyncio.get_running_loop().time(), free)
         self._on_node.setdefault(claim.offer.node_id, set()).add(claim.address)
+        self._commitments.reserve(claim.address, claim.ceiling_per_hour_usd)
         return claim
-
-    def _committed(self, *, but: Address) -> Decimal:
-        """USD per hour of what runs, and of the ceilings of what is being rented or may have been.
-
-        `but` itself is left out: what stands there goes before its successor comes, unless it is deposed.
-        """
-        return sum(self._commitments(but), Decimal(0))
-
-    def _commitments(self, but: Address) -> Iterator[Decimal]:
-        standing: dict[Address, Decimal] = {}
-        for holding in self._holdings():
-            if holding.deposed:
-                yield holding.price_per_hour_usd
-            elif holding.address != but:
-                standing[holding.address] = holding.price_per_hour_usd
-        for address, claimed in self._claims.items():
-            if address != but:
-                reserved = claimed.claim.ceiling_per_hour_usd if claimed.paid_usd is None else claimed.paid_usd
-                # What is to be replaced is billed until it has gone; what rose in price while it runs, at that price.
-                yield max(reserved, standing.pop(address, reserved))
-        yield from standing.values()
-        for address, ceiling in self._open_rents().items():
-            if address != but and address not in self._claims:
-                yield ceiling
 
     async def still_allowed(self, claim: Claim) -> bool:
         """See `kinds.protocol.Market.still_allowed`."""
@@ -331,7 +293,7 @@ class Desk:
         if now is None or not self._keeps_to(claim.ceiling_per_hour_usd, claim.address, now):
             return False
         limit = self._limits.per_hour_usd
-        return limit is None or self._committed(but=claim.address) + claim.ceiling_per_hour_usd <= limit
+        return limit is None or self._commitments.total(but=claim.address) + claim.ceiling_per_hour_usd <= limit
 
     def _keeps_to(self, ceiling: Decimal, address: Address, offer: Offer) -> bool:
         """Whether an offer costs no more than that now, and is not announced to before the time to live ends."""
@@ -342,14 +304,14 @@ class Desk:
         return offer.price_per_hour_usd <= ceiling and not rises_too_far(bound, offer, need.until)
 
     def rented(self, address: Address, price_per_hour_usd: Decimal) -> None:
-        claimed = self._claims.get(address)
-        if claimed is not None:
-            self._claims[address] = replace(claimed, paid_usd=price_per_hour_usd)
+        if address in self._claims:
+            self._commitments.reserve(address, price_per_hour_usd)
 
     def release(self, address: Address) -> None:
         claimed = self._claims.pop(address, None)
         if claimed is not None:
             self._on_node[claimed.claim.offer.node_id].discard(address)
+            self._commitments.release(address)
 
     # --- reading -------------------------------------------------------------------------------------------------
 

@@ -183,8 +183,6 @@ class EngineRun:
         abandon: bool = False,
     ) -> T:
         """See `kinds.protocol.Run.effect`."""
-        if self.interrupted:
-            raise Cancelled
         begin = _Begin(self, address, op, data)
         if abandon:
             return await send(begin)

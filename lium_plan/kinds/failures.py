@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from lium_plan.addresses import Address, parse
 from lium_plan.diagnostics import Diagnostic, error
@@ -39,6 +39,9 @@ RETRY_S = 10.0
 """Between two tries of a delete that the server refuses for now (contract §2.7.3, §2.9.6)."""
 CREATE_ATTEMPTS = 3
 NOT_CREATED_AFTER_S = 60.0
+MADE_AT = "made_at"
+"""The attribute that says when its request left."""
+LISTS_LAG = timedelta(seconds=20)
 """A request to create something whose answer was lost may still be carried out for so long."""
 LOOK_EVERY_S = 5.0
 
@@ -127,11 +130,41 @@ async def make(
 def record_made(effect: OpenEffect, record: Record, run: Run) -> None:
     """What an effect of `make` created is known, and what it replaces stays beside it: still ours, deleted later in
     this run or by the next one."""
+    record = replace(record, attributes={**record.attributes, MADE_AT: effect.at.isoformat()})
     old = run.ledger.record(record.address)
     if old is None or old.id == record.id or old.id != effect.data.get("replaces"):
         run.ledger.done(effect, record)
     else:
         run.ledger.done(effect, record, replace(old, deposed=True))
+
+
+class Listed(Protocol):
+    """A row of a list."""
+
+    @property
+    def id(self) -> str: ...
+
+
+L = TypeVar("L", bound=Listed)
+
+
+async def listed_by_id(
+    look: Callable[[], Awaitable[Iterable[L]]], records: Iterable[Record], now: Callable[[], datetime]
+) -> dict[str, L]:
+    """A list's rows by id, asked for again while it lacks what was made a moment ago: lists lag (contract §4.3).
+
+    What a list lacks after that is gone.
+    """
+    while True:
+        listed = {row.id: row for row in await look()}
+        if not any(record.id not in listed and _is_young(record, now()) for record in records):
+            return listed
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _is_young(record: Record, now: datetime) -> bool:
+    made_at = record.attributes.get(MADE_AT)
+    return isinstance(made_at, str) and now - datetime.fromisoformat(made_at) < LISTS_LAG
 
 
 async def look_for(

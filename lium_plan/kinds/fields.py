@@ -141,35 +141,43 @@ Anything = Annotated[object, WithJsonSchema({})]
 Number = Annotated[Decimal, Reading(values.read_decimal), _schema({"type": "number"})]
 Count = Annotated[int, *_integer(0, 10**6)]
 Positive = Annotated[int, *_integer(1, 10**6)]
-Port = Annotated[
-    int,
-    Reading(values.read_port),
-    _schema(
+_PORT = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
+PORT_SCHEMA: Schema = {
+    "anyOf": [
         {"type": "integer", "minimum": 1, "maximum": 65535},
-        {"type": "string", "pattern": "^[1-9][0-9]{0,4}$"},
-        description="A container TCP port",
-    ),
-]
+        {"type": "string", "pattern": f"^(?:{_PORT})$"},
+        EXPRESSION,
+    ],
+    "description": "A container TCP port",
+}
+Port = Annotated[int, Reading(values.read_port), WithJsonSchema(PORT_SCHEMA)]
 Money = Annotated[
     Decimal, Reading(values.read_money), _schema({"type": "number", "exclusiveMinimum": 0, "maximum": 10**9})
 ]
-_DURATION = r"(?=.)(?:[0-9]{1,6}d)?(?:[0-9]{1,6}h)?(?:[0-9]{1,6}m)?(?:[0-9]{1,9}s)?"
+_DURATION = r"(?=.*[1-9])(?:[0-9]{1,6}d)?(?:[0-9]{1,6}h)?(?:[0-9]{1,6}m)?(?:[0-9]{1,9}s)?"
 Duration = Annotated[int, Reading(values.read_duration), _matching(_DURATION, description="6h, 2d, 90m, 10m30s")]
+_DAYS, _HOURS = "0*(?:30|[12]?[0-9])", "0*(?:720|7[01][0-9]|[1-6]?[0-9]{1,2})"
+# No pattern adds up: minutes that can make whole hours, and seconds, are left to the reader.
+_TTL = (
+    rf"(?=.*[1-9])(?:(?:{_DAYS}d)?(?:{_HOURS}h)?(?:(?:[0-9]{{0,4}}[02468])?0m)?"
+    r"|(?:[0-9]{1,6}d)?(?:[0-9]{1,6}h)?(?:[0-9]{1,6}m)?[0-9]{1,9}s)"
+)
 Ttl = Annotated[
     int,
     Reading(values.read_ttl),
-    _matching(_DURATION, description="Whole hours, 1h to 720h, or 2d"),
+    _matching(_TTL, description="Whole hours, 1h to 720h, or 2d"),
 ]
 CountRange = Annotated[
     Range,
     Reading(values.read_range),
     _matching(r"[0-9]{1,9}|[0-9]{1,9}\.\.(?:[0-9]{1,9})?|\.\.[0-9]{1,9}", description="8, 8.., ..32 or 8..32"),
 ]
-_SIZE = r"[0-9]+(?:\.[0-9]+)?\s*(?:[mMgGtT][iI]?[bB])?"
+SIZE = r"[0-9]+(?:\.[0-9]+)?\s*(?:[mMgGtT][iI]?[bB])?"
+SIZE_RANGE = rf"{SIZE}|{SIZE}\.\.(?:{SIZE})?|\.\.{SIZE}"
 SizeRange = Annotated[
     Range,
     Reading(values.read_size_range),
-    _matching(rf"{_SIZE}|{_SIZE}\.\.(?:{_SIZE})?|\.\.{_SIZE}", description="20GB, 20GB.., ..64GB or 20GB..64GB"),
+    _matching(SIZE_RANGE, description="20GB, 20GB.., ..64GB or 20GB..64GB"),
 ]
 Speed = Annotated[
     Decimal,
@@ -181,14 +189,23 @@ Version = Annotated[
     Reading(lambda value: Decimal(_pattern(r"[0-9]{1,3}(\.[0-9]{1,3})?", "a version such as 12.4")(value))),
     _matching(r"[0-9]{1,3}(?:\.[0-9]{1,3})?"),
 ]
+_MEMBER = r"(?!first$)(?:[a-z][a-z0-9-]{0,31}|0|[1-9][0-9]{0,8})"
+MEMBER_SCHEMA: Schema = {
+    "anyOf": [
+        {"type": "string", "pattern": f"^{_MEMBER}$"},
+        {"type": "integer", "minimum": 0},
+        {"type": "boolean"},
+        EXPRESSION,
+    ]
+}
 NodesField = Annotated[
     Nodes,
     Reading(values.read_nodes),
     _schema(
         {"type": "integer", "minimum": 0, "maximum": values.MAX_NODES},
         {"type": "string", "pattern": r"^[0-9]{1,9}\.\.[0-9]{1,9}$"},
-        {"type": "array", "items": {"type": ["string", "integer", "boolean"]}},
-        description="N, MIN..MAX, or a list of member names",
+        {"type": "array", "uniqueItems": True, "items": MEMBER_SCHEMA},
+        description="How many pods: N, MIN..MAX, or a list of member names",
     ),
 ]
 Name = Annotated[str, *shaped(NAME, "a name: a-z, 0-9 and -, beginning with a letter, at most 32 characters")]
@@ -211,7 +228,7 @@ Uuid = Annotated[
 ]
 AbsolutePath = Annotated[str, *shaped(r"/[^\0\n]*", "an absolute path such as /root")]
 Mode = Annotated[str, *shaped("[0-7]{3,4}", "octal permissions such as 0755")]
-Percentage = Annotated[str, *shaped(r"[0-9]{1,6}|[0-9]{1,3}%", "a number of pods, or a percentage such as 30%")]
+Percentage = Annotated[str, *shaped(r"[0-9]{1,6}|(?:100|[0-9]{1,2})%", "a number of pods, or a percentage such as 30%")]
 
 SpotPolicyField = Annotated[SpotPolicy, *_words(SpotPolicy)]
 PlacementField = Annotated[Placement, *_words(Placement)]

@@ -270,6 +270,10 @@ class Ledger(Protocol):
         """A record whose resource is gone, as a re-read showed."""
         ...
 
+    def tell(self, key: str, action: str, result: str) -> None:
+        """For the audit log: a change of ours that needs no settling, or one of somebody else's that we took over."""
+        ...
+
     def holders(self, kind: str, id: str) -> Sequence[Record]:
         """The records of one remote thing: none while nobody owns it."""
         ...

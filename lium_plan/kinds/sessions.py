@@ -19,6 +19,7 @@ from lium_plan.diagnostics import error
 from lium_plan.kinds.pod.rows import own_row
 from lium_plan.kinds.protocol import INTERRUPTION, ActionFailed, Interrupted, Json, Record
 from lium_plan.kinds.services import Services, SshKeys
+from lium_plan.lium.client import LiumClient
 from lium_plan.lium.errors import LiumError, NotFoundError
 from lium_plan.lium.models import AccountEvent, Pod
 from lium_plan.lium.poller import Listing
@@ -171,7 +172,7 @@ async def _gone(services: Services, pod: Record, row: Pod | None) -> Gone:
     due = pod.attributes.get("removal_at")
     if isinstance(due, str) and datetime.fromisoformat(due) <= services.now():
         return Gone(f"the pod is {status}: its time to live has ended", interruption=False)
-    event = next((event for event in reversed(await _events(services, pod)) if _ends(event)), None)
+    event = next((event for event in reversed(await _events(services.client, str(pod.id))) if _ends(event)), None)
     if event is None:
         return Gone(f"the pod is {status}: it was deleted or reclaimed", interruption=True)
     told = event.reason or event.error or event.detail
@@ -184,25 +185,37 @@ def _ends(event: AccountEvent) -> bool:
     return bool(event.reason or event.error) and event.to_status in (*DEAD, "DELETED")
 
 
-async def _events(services: Services, pod: Record) -> tuple[AccountEvent, ...]:
+async def _events(client: LiumClient, pod_id: str) -> tuple[AccountEvent, ...]:
     """The pod's history, oldest first; empty where it may not be read (contract §2.8.2)."""
     try:
-        return tuple(await services.client.pod_events(str(pod.id)))
+        return tuple(await client.pod_events(pod_id))
     except LiumError:
         return ()
 
 
 async def _restarted_since(services: Services, pod: Record, pin: PinFile) -> bool:
-    """Whether the pod runs and was rebooted or restarted since its key was pinned (contract §7.4, hazard 47)."""
     try:
         row = await services.client.pod(str(pod.id))
-        age = timedelta(seconds=time.time() - pin.path.stat().st_mtime)
-    except (LiumError, OSError):
+    except LiumError:
         return False
-    pinned_at = services.now() - age - CLOCKS_APART
-    return row.status == "RUNNING" and any(
+    return await restarted_since(services.client, row, pin, services.now())
+
+
+async def restarted_since(client: LiumClient, row: Pod, pin: PinFile, now: datetime) -> bool:
+    """Whether the pod runs and was rebooted or restarted since its key was pinned (contract §7.4, hazard 47).
+
+    A row that nobody has touched since costs no request.
+    """
+    try:
+        age = timedelta(seconds=time.time() - pin.path.stat().st_mtime)
+    except OSError:
+        return False
+    pinned_at = now - age - CLOCKS_APART
+    if row.status != "RUNNING" or (row.updated_at is not None and row.updated_at < pinned_at):
+        return False
+    return any(
         _restarts(event) and event.created_at is not None and event.created_at >= pinned_at
-        for event in await _events(services, pod)
+        for event in await _events(client, row.id)
     )
 
 

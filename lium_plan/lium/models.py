@@ -92,6 +92,8 @@ class Pod:
     ports: Mapping[int, int] = field(default_factory=dict)
     """Container port -> external port; empty before allocation."""
     created_at: datetime | None = None
+    updated_at: datetime | None = None
+    """When its row was last changed, by whomever."""
     removal_at: datetime | None = None
     """When the server will remove it by itself."""
     template_id: str | None = None
@@ -123,6 +125,7 @@ class Pod:
             ssh_connect_cmd=as_text(row.get("ssh_connect_cmd")),
             ports=as_ports(row.get("ports_mapping")),
             created_at=as_time(row.get("created_at")),
+            updated_at=as_time(row.get("updated_at")),
             removal_at=as_time(row.get("removal_scheduled_at")),
             template_id=as_text(row.get("template_id")) or as_text(template.get("id")),
             template=template if hosts else _NOTHING,
@@ -159,6 +162,8 @@ class Template:
     one_time_template: bool = False
     status: str = ""
     created_at: datetime | None = None
+    told: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    """The keys that its row has, but for those that are null."""
 
     @classmethod
     def from_row(cls, value: object) -> Template:
@@ -188,6 +193,7 @@ class Template:
             one_time_template=as_bool(row.get("one_time_template")) is True,
             status=as_text(row.get("status")) or "",
             created_at=as_time(row.get("created_at")),
+            told=frozenset(name for name, told in row.items() if told is not None),
         )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import ssl
 from collections.abc import AsyncIterator, Generator, Mapping
 from contextlib import asynccontextmanager
@@ -360,7 +361,7 @@ def _cause_words(error: Exception) -> str:
             return f"certificate not accepted: {link.verify_message}"
         if isinstance(link, OSError) and link.strerror:
             return link.strerror
-    return type(error).__name__
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:

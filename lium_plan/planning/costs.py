@@ -147,6 +147,8 @@ def _price(situation: Situation, record: Record) -> Decimal:
 
 def _stays(record: Record, fates: Mapping[str, Decision], placed: Mapping[Address, Placed]) -> bool:
     fate = fates.get(record.key)
+    if fate is not None and fate.releases:
+        return True  # the bill goes on
     if fate is None or fate.verb not in (Verb.DESTROY, Verb.FORGET, Verb.REPLACE, Verb.CREATE):
         return True
     if fate.verb is not Verb.REPLACE:

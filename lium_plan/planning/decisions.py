@@ -28,13 +28,11 @@ from lium_plan.kinds.protocol import (
 from lium_plan.kinds.registry import kind
 from lium_plan.money import rate
 from lium_plan.planning.order import Cycle, toposort
-from lium_plan.planning.plan import Drift
+from lium_plan.planning.plan import UNREACHABLE, Drift
 from lium_plan.planning.refreshing import REASON, differences, is_known, refreshed, told_times
 from lium_plan.planning.rents import EXCLUSIVE, expired_since, host_of, is_being_extended
 from lium_plan.planning.situation import Situation, listing_key
 
-UNREACHABLE = "unreachable"
-"""Code of the diagnostic for what can't be told to be there or gone: the run ends with exit 8."""
 RECLAIMED = "RECLAIMED"
 """What an observation of a pod that is gone says where the account's events tell that its provider took it back."""
 PROTECTION = "lifecycle.prevent_destroy"
@@ -251,7 +249,7 @@ def ago(span: timedelta) -> str:
 def _keep_unreachable(record: Record, seen: Observation, decisions: Decisions) -> None:
     if not record.deposed:
         decisions.unreachable[record.address] = record
-    decisions.drift.append(Drift(record.address, "unreachable"))
+    decisions.drift.append(Drift(record.address, UNREACHABLE))
     price = kind(record.kind).price_per_hour_usd(record)
     cost = f" It may cost {rate(price)}." if price else ""
     decisions.diagnostics.append(
@@ -269,7 +267,8 @@ def _keep_unreachable(record: Record, seen: Observation, decisions: Decisions) -
 def _attribute_changes(record: Record, seen: Observation | None) -> tuple[FieldChange, ...]:
     if seen is None:
         return ()
-    shared: dict[str, Json] = {name: record.attributes[name] for name in seen.attributes if name in record.attributes}
+    known = {**record.inputs, **record.attributes}
+    shared: dict[str, Json] = {name: known[name] for name in seen.attributes if name in known}
     return field_changes(told_times(shared), told_times({name: seen.attributes[name] for name in shared}))
 
 
@@ -291,7 +290,7 @@ def _decide_unwanted(situation: Situation, record: Record, decisions: Decisions)
     elif seen is not None and seen.presence is Presence.ABSENT:
         status, reason = _why_gone(situation, record, seen)
         decisions.drift.append(Drift(record.address, status))
-        decisions.add(Decision(record.address, Verb.FORGET, reason, record=record, deposed_id=deposed_id))
+        decisions.add(_forgotten(situation, record, reason, deposed_id=deposed_id))
     elif situation.request.refresh_only:
         _refresh(record, seen, None, decisions)
     else:
@@ -300,6 +299,12 @@ def _decide_unwanted(situation: Situation, record: Record, decisions: Decisions)
                 record.address, Verb.DESTROY, _why_unwanted(situation, record), record=record, deposed_id=deposed_id
             )
         )
+
+
+def _forgotten(situation: Situation, record: Record, reason: str, *, deposed_id: str | None = None) -> Decision:
+    """What is gone and wanted by nobody is as it should be: a change only where changes of the state are asked for."""
+    counted = situation.request.refresh_only or situation.request.destroying
+    return Decision(record.address, Verb.FORGET, reason, record=record, deposed_id=deposed_id, counted=counted)
 
 
 def _why_released(situation: Situation, record: Record) -> str:
@@ -316,7 +321,8 @@ def _why_unwanted(situation: Situation, record: Record) -> str:
         return ""
     fleets = situation.desired.fleets if situation.desired is not None else {}
     if record.address.head == "fleet" and record.address.name in fleets:
-        return "the fleet has fewer members now"
+        ended = fleets[record.address.name].minimum and record.address.name not in situation.members
+        return "its task has completed, and takes it with it" if ended else "the fleet has fewer members now"
     return "no longer declared"
 
 
@@ -327,12 +333,14 @@ def _decide_hosted(situation: Situation, record: Record, decisions: Decisions) -
         return
     fate = decisions.verbs.get(host.address) if host is not None else None
     if host is None:
-        decisions.add(Decision(record.address, Verb.FORGET, "its pod is gone", record=record))
+        decisions.add(_forgotten(situation, record, "its pod is gone"))
     elif situation.request.refresh_only:
         if fate is Verb.FORGET:
             decisions.add(Decision(record.address, Verb.FORGET, "its pod is gone", record=record))
     elif fate in (Verb.DESTROY, Verb.FORGET, Verb.REPLACE, Verb.CREATE, Verb.REBOOT):
-        decisions.add(Decision(record.address, Verb.FORGET, f"it goes with {host.address}", record=record))
+        counted = decisions.made[str(host.address)].counted
+        reason = f"it goes with {host.address}"
+        decisions.add(Decision(record.address, Verb.FORGET, reason, record=record, counted=counted))
     elif record.status == "running":
         decisions.add(Decision(record.address, Verb.DESTROY, "it is running and no longer declared", record=record))
     else:

@@ -7,12 +7,12 @@ the plan itself meaningless (another account's key) raise instead.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 from lium_plan.addresses import AddressError, Pattern, matches_any, parse_pattern
-from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error
+from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, counted, error
 from lium_plan.kinds.pod.spec import DEAD_STATUSES
 from lium_plan.kinds.protocol import Marked, Record, Verb
 from lium_plan.kinds.registry import kind
@@ -172,18 +172,30 @@ def guard_protected(guarded: Guarded) -> Iterator[Diagnostic]:
     for decision in guarded.kept:
         if decision.verb not in TAKING or decision.hosted or decision.second_half or not _protected(decision):
             continue
-        declared = decision.resource is not None
         yield error(
             "protected",
             f"it is protected by prevent_destroy, and this plan would {decision.verb.value} it"
             + (f" ({decision.reason})" if decision.reason else ""),
             address=str(decision.address),
             position=decision.resource.position if decision.resource is not None else None,
-            hint="set `prevent_destroy: false` in its lifecycle and apply that first"
-            if declared
-            else "declare it again with `prevent_destroy: false` and apply that first, or release it with "
-            "`removed: [{from: …, destroy: false}]`",
+            hint=f"{_way_out(guarded.situation, decision)}; to do all else without it: --exclude '{decision.address}'",
         )
+
+
+def _way_out(situation: Situation, decision: Decision) -> str:
+    """How what is protected may go."""
+    if decision.resource is not None:
+        return "to lift the protection, set `prevent_destroy: false` in its lifecycle and apply that first"
+    fleets = situation.desired.fleets if situation.desired is not None else {}
+    if decision.address.kind == "pod" and decision.address.name in fleets:
+        return (
+            "to lift the protection, set `prevent_destroy: false` in its fleet's lifecycle and apply that with as many "
+            "`nodes` as there are, then lower them"
+        )
+    return (
+        "declare it again with `prevent_destroy: false` and apply that first, or release it with "
+        "`removed: [{from: …, destroy: false}]`"
+    )
 
 
 def _protected(decision: Decision) -> bool:
@@ -215,10 +227,11 @@ def guard_max_destroy(guarded: Guarded) -> Iterator[Diagnostic]:
         and not matches_any(allowed.patterns, decision.address)
     ]
     if len(lost) > limit:
+        named = _listed([str(decision.address) for decision in lost])
         yield error(
             "max-destroy",
-            f"{len(lost)} running pods would be deleted, replaced or rebooted, and `max_destroy: {written}` allows "
-            f"{limit} of {len(pods)}: {_listed([str(decision.address) for decision in lost])}",
+            f"{counted(len(lost), 'running pod')} would be deleted, replaced or rebooted, and "
+            f"`max_destroy: {written}` allows {limit} of {len(pods)}: {named}",
             hint=f"--allow-destroy {len(lost)}, or --allow-destroy ADDRESS for each that may go",
         )
 
@@ -265,19 +278,29 @@ def guard_foreign_lineage(guarded: Guarded) -> Iterator[Diagnostic]:
     if situation.request.allow_foreign_lineage or situation.request.destroying:
         return
     own = lineage_mark(situation.state.lineage) if situation.state is not None else None
-    mine = scope_mark(guarded.project, guarded.stack)
-    found = [other for other in situation.observed.others if other.scope_mark == mine and runs(other)]
-    theirs = [other for other in found if other.lineage_mark != own]
+    theirs = of_other_states(situation.observed.others, guarded.project, guarded.stack, own)
     if theirs:
         lineages = sorted({other.lineage_mark for other in theirs if other.lineage_mark is not None})
         yield error(
             "foreign-lineage",
-            f"{len(theirs)} pods of project {guarded.project}, stack {guarded.stack} run under another state "
-            f"({', '.join(lineages)}), for {bill_of(theirs)}",
+            f"{run_elsewhere(theirs, guarded.project, guarded.stack)}, for {bill_of(theirs)}",
             hint="if that state is lost, take them over: lium-plan state recover"
             + (f" --lineage {lineages[0]}" if len(lineages) > 1 else "")
             + "; if they are somebody else's, go on beside them: --allow-foreign-lineage",
         )
+
+
+def of_other_states(found: Iterable[Marked], project: str, stack: str, own: str | None) -> list[Marked]:
+    """Pods of the same project and stack that a state with another lineage than `own` has rented, and that run."""
+    mine = scope_mark(project, stack)
+    return [other for other in found if other.scope_mark == mine and other.lineage_mark != own and runs(other)]
+
+
+def run_elsewhere(theirs: Sequence[Marked], project: str, stack: str) -> str:
+    """`2 pods of project p, stack s run under another state (1a2b3c)`."""
+    lineages = sorted({other.lineage_mark for other in theirs if other.lineage_mark is not None})
+    pods, run = counted(len(theirs), "pod"), "runs" if len(theirs) == 1 else "run"
+    return f"{pods} of project {project}, stack {stack} {run} under another state ({', '.join(lineages)})"
 
 
 def guard_lost(guarded: Guarded) -> Iterator[Diagnostic]:

@@ -15,10 +15,12 @@ from lium_plan.kinds.desired import Desired, Fleet, Removal
 from lium_plan.kinds.digests import content_digest
 from lium_plan.kinds.protocol import Record, Resource
 from lium_plan.kinds.registry import kind
+from lium_plan.planning.decisions import comparison_with
 from lium_plan.planning.importing import pending_imports
 from lium_plan.planning.moving import relocate
 from lium_plan.planning.observed import Observed
-from lium_plan.planning.rents import Health, created_at, fleet_it_ends, health
+from lium_plan.planning.rents import Health, created_at, fleet_it_ends, health, moment
+from lium_plan.planning.situation import Situation, situation
 from lium_plan.requests import PlanRequest
 from lium_plan.state.model import State
 
@@ -70,6 +72,28 @@ def members_now(
         removed=outline.removed,
         imports=(entry.address for entry in pending_imports(outline.imports, records)),
     )
+
+
+def completions_by_records(
+    desired: Desired, state: State, observed: Observed, *, salt: bytes, now: datetime
+) -> Mapping[str, tuple[str, datetime]]:
+    """Of tasks that have completed, are as they were, and are to take their fleet with them by now, by address: the
+    hash of what was run, and when it ended.
+
+    They ended before that was asked for, so the state remembers nothing of them beyond their pods. `desired` as
+    expanded with the members that there are.
+    """
+    found: dict[str, tuple[str, datetime]] = {}
+    context: Situation | None = None
+    for resource in desired.resources.values():
+        record = state.records.get(str(resource.address))
+        if record is None or record.status != "completed" or fleet_it_ends(resource) is None:
+            continue
+        context = context or situation(desired, state, observed, PlanRequest(), salt=salt, now=now)
+        change = kind(resource.kind).compare(resource, record, None, comparison_with(context, {}))
+        if change.verb is None:
+            found[record.key] = content_digest(resource, salt), moment(record.attributes.get("ended_at")) or now
+    return found
 
 
 def completed_fleets(

@@ -12,6 +12,9 @@ from lium_plan.diagnostics import Diagnostic, ExitCode
 from lium_plan.kinds.pod.offers import Offer
 from lium_plan.kinds.protocol import FieldChange, Json, Verb
 
+UNREACHABLE = "unreachable"
+"""Code of the diagnostic, and status of the drift, of what can't be told to be there or gone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Action:
@@ -43,6 +46,11 @@ class Action:
     """Forgotten, and stays: it is kept among the released."""
     lacks_offer: bool = False
     """It is to be rented, and the market has nothing for it."""
+
+    @property
+    def tidies(self) -> bool:
+        """Whether it only takes out of the state what is gone and nobody wants."""
+        return self.verb is Verb.FORGET and not self.counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +157,16 @@ class Plan:
         return self.refusal is None and not self.errored and (bool(self.actions) or settles)
 
     @property
+    def needs_consent(self) -> bool:
+        """Whether it does anything that somebody should have said yes to."""
+        return bool(self.open) or any(not action.tidies for action in self.actions)
+
+    @property
     def has_changes(self) -> bool:
         """What `--detailed-exitcode` answers: counted actions, or something open."""
         return bool(self.open) or any(action.counted for action in self.actions)
+
+
+def needs_a_human(plan: Plan) -> bool:
+    """Whether something can't be told to be there or gone: plan and run then end with exit 8, whatever else is said."""
+    return any(found.code == UNREACHABLE for found in plan.diagnostics)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from lium_plan.addresses import Address
-from lium_plan.diagnostics import Diagnostic, Diagnostics, ExitCode, warning
+from lium_plan.diagnostics import Diagnostic, Diagnostics, ExitCode, counted, warning
 from lium_plan.kinds.desired import Desired
 from lium_plan.kinds.pod.offers import Feed
 from lium_plan.kinds.protocol import Json, Verb
@@ -19,7 +19,7 @@ from lium_plan.kinds.registry import kind
 from lium_plan.money import amount
 from lium_plan.planning.bookkeeping import begin
 from lium_plan.planning.costs import Bill, bill, funds
-from lium_plan.planning.decisions import UNREACHABLE, Decision, Decisions, decide
+from lium_plan.planning.decisions import Decision, Decisions, decide
 from lium_plan.planning.exclusions import summary as why_excluded
 from lium_plan.planning.guards import GUARDS, Guarded, check_identity, hourly_limit, refusals
 from lium_plan.planning.late import late_rows
@@ -102,11 +102,6 @@ def make_plan(
     )
 
 
-def needs_a_human(plan: Plan) -> bool:
-    """Whether something can't be told to be there or gone: the run then ends with exit 8, whatever else it did."""
-    return any(found.code == UNREACHABLE for found in plan.diagnostics)
-
-
 # --- what is rented ------------------------------------------------------------------------------------------
 
 
@@ -148,7 +143,7 @@ def _without_offer(placed: Mapping[Address, Placed]) -> Iterator[Diagnostic]:
         why = why_excluded(placed[addresses[0]].exclusions)
         yield warning(
             "no-offer",
-            f"no offer for {len(addresses)} of {wanted[name]} new members: {why}",
+            f"no offer for {len(addresses)} of {counted(wanted[name], 'new member')}: {why}",
             address=str(addresses[0]),
             hint="loosen what excludes the most; `lium-plan offers` shows the market",
         )
@@ -320,4 +315,5 @@ def _options(request: PlanRequest) -> Mapping[str, Json]:
         "refresh": request.refresh,
         "refresh_only": request.refresh_only,
         "fill": request.fill,
+        "max_hourly_cost_usd": None if request.max_hourly_cost_usd is None else str(request.max_hourly_cost_usd),
     }

@@ -70,7 +70,8 @@ def sending(
     async def send(begin: Begin) -> str:
         if waits_s:
             await asyncio.sleep(waits_s)
-        assert opened.open == [] and begin.effect is None, "what only waits is not written down"
+        assert opened.open == [], "what only waits is not written down"
+        assert begin.effect is None
         effect = begin()
         assert opened.open == ["rent"], "written down before it is sent"
         assert begin() is begin.effect is effect

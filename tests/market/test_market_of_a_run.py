@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
@@ -12,7 +12,8 @@ import pytest
 from bench.placement import feed_of, slices
 from lium_plan.addresses import Address, parse
 from lium_plan.diagnostics import error
-from lium_plan.engine.market import Desk, Holding, Limits
+from lium_plan.engine.commitments import Commitments, Holding
+from lium_plan.engine.market import Desk, Limits
 from lium_plan.kinds.pod.offers import Feed, Offer, Requirement
 from lium_plan.kinds.protocol import ActionFailed, Claim
 from lium_plan.planning.placement import Need, ceiling_of, place
@@ -65,10 +66,13 @@ class Scene:
             renting=[need.address for need in needs],
             planned=self.planned,
             ceilings=self.ceilings,
-            holdings=lambda: self.holdings,
-            open_rents=lambda: open_rents or {},
+            commitments=Commitments(self.changes, lambda: open_rents or {}),
             limits=Limits(None if limit is None else Decimal(limit), strict),
         )
+
+    def changes(self) -> Iterator[tuple[str, Holding | None]]:
+        yield from ((str(number), None) for number in range(10))
+        yield from ((str(number), holding) for number, holding in enumerate(self.holdings))
 
     async def load(self) -> Feed:
         self.read_at.append(asyncio.get_running_loop().time())

@@ -21,7 +21,7 @@ NOTHING = "nothing"
 ACTIONS = (NOTHING, *(verb.value for verb in Verb))
 FOUND = ("new", "as recorded", "changed", "gone", "dead", "deleting", "unreachable")
 GROUPS = {
-    **dict.fromkeys(("changed", "ttl-lost", "ttl-changed", "template-switched", "gpu-count"), "changed"),
+    **dict.fromkeys(("changed", "ttl-lost", "ttl-changed", "template-switched", "gpu-count", "rebooted"), "changed"),
     **dict.fromkeys(("gone", "expired", "reclaimed"), "gone"),
     **dict.fromkeys(
         ("broken", "failed", "creation-failed", "reboot-failed", "stopped", "stop-pending", "unknown"), "dead"
@@ -67,7 +67,7 @@ def _by_finding(name: str, found: str) -> str | None:
         return "only pods have a status"
     if found == "unreachable":
         return "a good list tells whether it is there"
-    return "the list shows nothing that could differ" if found == "changed" and name != "volume" else None
+    return "the list shows nothing that could differ" if found == "changed" and name == "credential" else None
 
 
 def _by_both(hosted: bool, action: str, found: str, is_pod: bool) -> str | None:

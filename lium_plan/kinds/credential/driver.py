@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lium_plan.kinds.credential.spec import CredentialSpec
-from lium_plan.kinds.failures import begun_inputs, delete, diagnose, look_for, make, record_made, settle_delete
+from lium_plan.kinds.failures import (
+    begun_inputs,
+    delete,
+    diagnose,
+    listed_by_id,
+    look_for,
+    make,
+    record_made,
+    settle_delete,
+)
 from lium_plan.kinds.protocol import (
     ActionFailed,
     Begin,
@@ -48,7 +57,7 @@ class CredentialDriver:
     async def survey(self, records: Sequence[Record], *, scope_mark: str, lineage_mark: str | None) -> Survey:
         if not records:
             return Survey({})
-        listed = {credential.id: credential for credential in await self._client.credentials()}
+        listed = await listed_by_id(self._client.credentials, records, self._now)
         observations = {
             record.key: (
                 Observation(Presence.PRESENT)

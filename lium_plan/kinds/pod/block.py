@@ -10,6 +10,7 @@ from pydantic import Field, WithJsonSchema
 
 from lium_plan.kinds.bootstrap.block import BootstrapBlock
 from lium_plan.kinds.fields import (
+    SIZE_RANGE,
     Block,
     CountRange,
     Duration,
@@ -48,8 +49,20 @@ from lium_plan.kinds.volume.block import VolumeLifecycle
 
 _COUNT = re.compile(r"[0-9]{1,6}")
 _MEMORY = re.compile(r"(?:\.\.)?[0-9].*[A-Za-z.]|.*\.\..*")
+_NAMES, _AMOUNT, _PODS = (
+    r"\s*[A-Za-z][^:]*",
+    rf"(?!\s*[0-9]{{1,6}}\s*(?::|$))\s*(?:{SIZE_RANGE})\s*",
+    r"\s*0*[1-9][0-9]{0,5}\s*",
+)
 _GPU_SCHEMA = {
-    "type": ["string", "integer"],
+    "anyOf": [
+        {
+            "type": "string",
+            "pattern": rf"^(?:{_NAMES}(?::{_AMOUNT})?(?::{_PODS})?|{_NAMES}:{_PODS}:{_AMOUNT}"
+            rf"|{_AMOUNT}(?::{_PODS})?|{_PODS}(?::{_AMOUNT})?)$",
+        },
+        {"type": "integer", "minimum": 1, "maximum": 10**6},
+    ],
     "description": "NAME[,NAME…][:MEMORY][:COUNT], e.g. H100:80GB:1",
 }
 
@@ -105,15 +118,17 @@ class GpuBlock(Block):
         WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": ["string", "number"]}}]}),
     ] = Field((), alias="name", description="One model, or several that will do")
     memory: SizeRange | None = Field(None, description="Of each GPU")
-    count: Positive = 1
+    count: Positive = Field(1, description="GPUs in each pod; default 1")
 
 
 class ResourcesBlock(Block):
     """What a pod must at least have. No constraint where nothing is written."""
 
-    gpu: Annotated[GpuBlock, Shorthand(_gpu_from, _GPU_SCHEMA)]
-    cpu: CountRange | None = None
-    memory: SizeRange | None = None
+    gpu: Annotated[GpuBlock, Shorthand(_gpu_from, _GPU_SCHEMA)] = Field(
+        description="NAME[,NAME…][:MEMORY][:COUNT] such as H100:80GB:1, or name, memory and count apart"
+    )
+    cpu: CountRange | None = Field(None, description="Cores: 8.., ..32 or 8..32; 8 means at least 8")
+    memory: SizeRange | None = Field(None, description="Of the machine, not of the GPUs: 64GB, 64GB..128GB")
     disk: SizeRange | None = Field(None, description="The container filesystem; the local volume is apart")
 
 
@@ -122,7 +137,9 @@ class UpdateBlock(Block):
 
 
 class RetryBlock(Block):
-    on_events: tuple[RetryEventField, ...]
+    on_events: tuple[RetryEventField, ...] = Field(
+        description="After what to look for a node again: no-capacity, interruption"
+    )
     duration: Duration = Field(3600, description="How long to go on trying; default 1h")
 
 
@@ -134,26 +151,30 @@ class FleetBlock(Block):
     """Pods with one specification: `fleet.NAME[MEMBER]`."""
 
     nodes: NodesField = Nodes(1, 1)
-    resources: ResourcesBlock
+    resources: ResourcesBlock = Field(description="What each pod must at least have")
     regions: tuple[Region, ...] = Field((), description="Country or country-subdivision, any case")
-    spot_policy: SpotPolicyField = SpotPolicy.ON_DEMAND
+    spot_policy: SpotPolicyField = Field(
+        SpotPolicy.ON_DEMAND, description="on-demand (default): secure tier; spot; auto: whichever is cheaper"
+    )
     max_price: Money | None = Field(None, description="USD per pod and hour")
     node_ids: tuple[NodeId, ...] = Field((), description="Only these nodes")
     exclude_nodes: tuple[NodeId, ...] = Field((), description="Never these nodes")
     min_download: Speed | None = Field(None, description="500Mbps, 1Gbps")
-    nvlink: Flag = False
-    reliable: Flag = False
-    min_cuda: Version | None = None
-    template: Name | None = None
+    nvlink: Flag = Field(False, description="Only nodes whose GPUs are joined by NVLink")
+    reliable: Flag = Field(False, description="Not the nodes known for failed rents")
+    min_cuda: Version | None = Field(None, description="Lowest CUDA version of the node's driver, such as 12.4")
+    template: Name | None = Field(None, description="A name under templates; either this or image")
     image: Image | None = Field(None, description="A one-line template")
     volume: Name | None = Field(None, description="Attached at /mnt; a fleet of one only")
     ssh_key: Filled | None = Field(None, description="Path of the private key; default: as the official client")
     ttl: Ttl | None = Field(None, description="Time to live, given to the server with the rent")
     ttl_renew: Flag = Field(False, description="Every apply re-arms the deadline")
-    placement: PlacementField = Placement.ANY
-    backups: Flag = False
-    bootstrap: BootstrapBlock | None = None
-    update: UpdateBlock | None = None
-    retry: RetryBlock | None = None
-    scale_down: ScaleDownField = ScaleDown.UNHEALTHY_FIRST
-    lifecycle: FleetLifecycle | None = None
+    placement: PlacementField = Field(Placement.ANY, description="any (default); spread: never two on a node; pack")
+    backups: Flag = Field(False, description="The server's own backups; stored ones are billed")
+    bootstrap: BootstrapBlock | None = Field(None, description="What makes a fresh pod ready: files, commands")
+    update: UpdateBlock | None = Field(None, description="How a template switch goes through the fleet")
+    retry: RetryBlock | None = Field(None, description="When to go on looking for nodes")
+    scale_down: ScaleDownField = Field(
+        ScaleDown.UNHEALTHY_FIRST, description="Which pods go first; default: what is broken, then the newest"
+    )
+    lifecycle: FleetLifecycle | None = Field(None, description="What plans may do to the pods")

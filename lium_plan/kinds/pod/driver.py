@@ -9,14 +9,15 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from lium_plan.diagnostics import Diagnostic, error
-from lium_plan.kinds.failures import begun_depends_on, begun_inputs, diagnose, pause
+from lium_plan.kinds.failures import begun_depends_on, begun_inputs, diagnose, foreign_pod, pause
 from lium_plan.kinds.pod.extensions import settle_extension
 from lium_plan.kinds.pod.lifetimes import EXTENDED, deadline
 from lium_plan.kinds.pod.offers import Offer
+from lium_plan.kinds.pod.reboots import rebooted
 from lium_plan.kinds.pod.removal import RECLAIM, Removals
 from lium_plan.kinds.pod.rent import Refused, Rents, why_refused
 from lium_plan.kinds.pod.rows import MISNAMED, misnamed, own_row
-from lium_plan.kinds.pod.spec import PodSpec
+from lium_plan.kinds.pod.spec import REBOOTED_AT, TOUCHED_AT, PodSpec
 from lium_plan.kinds.pod.waiting import GivenUp, Waits, pod_facts, set_removal
 from lium_plan.kinds.protocol import (
     ActionFailed,
@@ -66,15 +67,20 @@ class PodDriver:
         listed = {pod.id: pod for pod in await self._client.pods(hosts=False)}
         observations: dict[str, Observation] = {}
         missing: list[Record] = []
+        shown: list[tuple[Record, Pod]] = []
         for record in records:
             pod = own_row(record, listed)
             if pod is not None:
                 observations[record.key] = _present(pod, record)
+                shown.append((record, pod))
             elif record.id is None or record.id in listed:
                 why = misnamed(record, listed) or f"the pod of its name has another id than {record.id}"
                 observations[record.key] = Observation(Presence.ABSENT, MISNAMED, reason=why)
             else:
                 missing.append(record)
+        for key, at in (await rebooted(self._client, shown, self._services.now())).items():
+            seen = observations[key]
+            observations[key] = replace(seen, attributes={**seen.attributes, REBOOTED_AT: at.isoformat()})
         proofs = await self._removals.proofs(missing)
         for key, (gone, why) in proofs.items():
             presence = Presence.ABSENT if gone else Presence.UNREACHABLE
@@ -184,6 +190,7 @@ class PodDriver:
         spec: PodSpec = resource.spec
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(spec.retry_s, 0)
+        free_by = loop.time() + run.wait_timeout_s
         until = self._services.now() + timedelta(seconds=max(spec.retry_s, 0))
         said_no: dict[str, str] = {}
         planned: Offer | None = None if refused else step.offer
@@ -206,16 +213,19 @@ class PodDriver:
                 return claim, await self._rents.place(step, claim, run)
             except Refused as refusal:
                 run.market.release(step.address)
-                planned = await self._after_refusal(refusal, step, claim, said_no, run)
+                planned = await self._after_refusal(refusal, step, claim, said_no, run, free_by=free_by)
             except ActionFailed as failure:
                 if not failure.unknown:  # what may have been rented stays reserved
                     run.market.release(step.address)
                 raise
 
     async def _after_refusal(
-        self, refusal: Refused, step: Step, claim: Claim, said_no: dict[str, str], run: Run
+        self, refusal: Refused, step: Step, claim: Claim, said_no: dict[str, str], run: Run, *, free_by: float
     ) -> Offer | None:
-        """What to try next: None for another offer, the same offer where waiting helps. Raises when nothing will."""
+        """What to try next: None for another offer, the same offer where waiting helps. Raises when nothing will.
+
+        `free_by`: how long a volume is waited for, by the loop's clock.
+        """
         match refusal.kind:
             case Refusal.CAPACITY:
                 said_no[claim.offer.node_id] = refusal.failure.message
@@ -226,10 +236,23 @@ class PodDriver:
                 await self._clear_broken_pod(refusal, run)
                 return None
             case Refusal.VOLUME_BUSY:
-                run.phase(step.address, "waiting for the volume to come free")
-                await pause(run, VOLUME_BUSY_S)
+                await self._await_volume(step, run, free_by)
                 return claim.offer
         raise why_refused(refusal, step.address) from refusal
+
+    async def _await_volume(self, step: Step, run: Run, free_by: float) -> None:
+        """It comes free when the pod that has it is gone; one that is not ours to end is named."""
+        spec: PodSpec = step.wanted().spec
+        record = run.ledger.record(spec.volume) if spec.volume is not None else None
+        volume_id = record.id if record is not None else spec.volume_id
+        holder = await foreign_pod(self._client, run, lambda pod: pod.volume_id == volume_id)
+        by = f" by {holder}, which this state does not hold" if holder is not None else ""
+        if asyncio.get_running_loop().time() + VOLUME_BUSY_S > free_by:
+            message = f"its volume is still in use{by or ' by another pod'}, after {run.wait_timeout_s:.0f} s"
+            hint = "end that pod, or take it into the state: lium-plan import ADDRESS ID"
+            raise ActionFailed(error("volume-busy", message, address=str(step.address), hint=hint))
+        run.phase(step.address, f"waiting for the volume to come free; it is held{by or ' by another pod'}")
+        await pause(run, VOLUME_BUSY_S)
 
     async def _clear_broken_pod(self, refusal: Refused, run: Run) -> None:
         """A broken pod of ours blocks its node; one that is not ours is left alone (contract §2.4.4)."""
@@ -266,14 +289,29 @@ class PodDriver:
         )
 
     async def _adopt(self, step: Step, run: Run) -> None:
-        """A pod of an earlier run that was rented and not seen ready."""
+        """A pod of an earlier run that was rented and not seen ready; or one that somebody has rebooted."""
         record, _ = step.owned()
+        if record.status == "ready":
+            await self._take_in_rebooted(step, record, run)
+            return
         why = await self._wait_or_give_back(step, record, step.wanted().spec, run)
         if why is not None:
             # For its successor holds what was allowed for it.
             written = record.attributes.get("ceiling_per_hour_usd")
             ceiling = step.ceiling_per_hour_usd if written is None else Decimal(str(written))
             await self._rent_until_ready(replace(step, verb=Verb.CREATE, offer=None, ceiling_per_hour_usd=ceiling), run)
+
+    async def _take_in_rebooted(self, step: Step, record: Record, run: Run) -> None:
+        """Its place and host key are new. It stays whatever comes of it: somebody wants it, and did that himself."""
+        try:
+            await self._waits.until_ready(record, step.wanted().spec, run, judge=False)
+        except GivenUp as failure:
+            message = f"after it was rebooted by somebody: {failure}"
+            hint = f"look at it; for another pod: lium-plan apply --replace '{step.address}'"
+            raise ActionFailed(error("reboot-failed", message, address=str(step.address), hint=hint)) from failure
+        current = run.ledger.record(step.address)
+        if current is not None and current.inputs.get("ttl_s") != step.inputs.get("ttl_s"):
+            await self._update(replace(step, record=current), run)
 
     # --- changing ------------------------------------------------------------------------------------------------
 
@@ -286,7 +324,9 @@ class PodDriver:
             except LiumError as failure:
                 raise ActionFailed(diagnose(failure, step.address, "time to live")) from failure
             inputs = {**record.inputs, "ttl_s": None}
-            run.ledger.put(replace(record, inputs=inputs, attributes={**record.attributes, "removal_at": None}))
+            facts = {**record.attributes, "removal_at": None, TOUCHED_AT: self._services.now().isoformat()}
+            run.ledger.put(replace(record, inputs=inputs, attributes=facts))
+            run.ledger.tell(record.key, "update", "done: no end any more")
             return
         if record.inputs.get("ttl_s") != spec.ttl_s:
             # What `extend` gave holds until the manifest says something else.
@@ -299,6 +339,7 @@ class PodDriver:
                 )
             )
         await set_removal(self._services, record, due, spec.ttl_s, run)
+        run.ledger.tell(record.key, "update", f"done: ends {due:%Y-%m-%d %H:%M}Z")
 
     async def _reboot_in_turn(self, step: Step, run: Run) -> None:
         """So many members of a fleet at a time as `update.parallel` says; the first failure stops the others."""

@@ -27,7 +27,6 @@ from lium_plan.lium.errors import (
     NotFoundError,
     PermissionError_,
 )
-from lium_plan.lium.models import Pod
 from lium_plan.lium.poller import Listing
 from lium_plan.money import rate
 from lium_plan.together import together
@@ -37,7 +36,6 @@ NEVER_LISTED_GRACE = timedelta(seconds=60)
 LEAVING = ("DELETING", *DEAD_STATUSES)
 RECLAIM = "reclaim"
 """Part of an event's reason when a provider took its spot node back (contract §2.8.1: reasons are words)."""
-REFUSALS_SHOWN_AFTER = 3
 
 
 class Removals:
@@ -58,7 +56,7 @@ class Removals:
             why = why_not or "it was never rented"
             run.phase(record.address, f"nothing to delete: {why}")
             run.ledger.remove(record.key, why)
-            run.market.release(record.address)
+            _release(record, run)
             return
         run.phase(record.address, "deleting")
         leaving = await self._ask(record, pod_id, run, deadline)
@@ -66,8 +64,7 @@ class Removals:
         self._services.pins.forget_pin(pod_id)
         _, removed_at, total = await statement_of(self._services, pod_id)
         run.ledger.remove(leaving.key, f"given back: {why}" if why else "gone")
-        if not record.deposed:  # at its address stands, or is being rented, its successor
-            run.market.release(record.address)
+        _release(record, run)
         run.proved(leaving, removed_at=removed_at, total_usd=total)
 
     async def _by_its_name(self, record: Record, run: Run) -> tuple[Record, str | None]:
@@ -155,7 +152,7 @@ class Removals:
         except NotFoundError:
             return True
         except LiumError:
-            return False
+            pass  # nobody can say
         return False
 
     def _stuck(self, record: Record, why: str, run: Run) -> Diagnostic:
@@ -223,13 +220,14 @@ class Removals:
         return False, "nothing the server says proves that it is gone"
 
 
+def _release(record: Record, run: Run) -> None:
+    if not record.deposed:  # at its address stands, or is being rented, its successor
+        run.market.release(record.address)
+
+
 _END_EVENTS = ("pod-delete.success", "pod-create.failed")
 
 
 def _rented_at(record: Record) -> datetime:
     written = record.attributes.get("created_at") or record.attributes.get("rented_at")
     return datetime.fromisoformat(str(written)) if written else datetime.fromisoformat("2000-01-01T00:00:00+00:00")
-
-
-def pod_is_dead(pod: Pod) -> bool:
-    return pod.status in DEAD_STATUSES

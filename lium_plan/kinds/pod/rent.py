@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from lium_plan.addresses import Address
-from lium_plan.diagnostics import error
+from lium_plan.diagnostics import error, in_words
 from lium_plan.kinds.failures import begun_depends_on, begun_inputs, diagnose, pause
 from lium_plan.kinds.pod.offers import Offer, Tier
 from lium_plan.kinds.pod.spec import PodSpec
@@ -37,6 +37,7 @@ from lium_plan.kinds.services import Services
 from lium_plan.lium.errors import LiumError, NotFoundError, PermissionError_, Refusal, classify_refusal
 from lium_plan.lium.models import Pod, RentAnswer
 from lium_plan.marks import nonce_of, pod_name
+from lium_plan.ssh.errors import KeyUnusable
 from lium_plan.ssh.keys import public_key_line
 
 LISTS_APART_S = 10.0
@@ -50,8 +51,6 @@ MOST_FAILED_LISTS = 5
 """In a row, each with the client's own attempts: then what became of a rent stays open."""
 FEATURE = "rent_idempotency"
 
-_CAPACITY = (Refusal.CAPACITY, Refusal.BROKEN_POD)
-
 
 class Refused(Exception):
     """The server said no to this node, and nothing was rented."""
@@ -59,7 +58,6 @@ class Refused(Exception):
     def __init__(self, kind: Refusal, failure: LiumError) -> None:
         self.kind = kind
         self.failure = failure
-        super().__init__(failure.reason)
 
 
 class _TooOld(Exception):
@@ -89,7 +87,6 @@ class _Trial:
     """When it was last sent."""
     under_way: bool = False
     """It was sent, and no answer says that nothing came of it."""
-    refused: bool = False
 
 
 class Rents:
@@ -137,8 +134,8 @@ class Rents:
         spec: PodSpec = resource.spec
         try:
             key = public_key_line(self._services.keys.private_key(spec.ssh_key))
-        except (OSError, ValueError) as failure:
-            raise ActionFailed(error("ssh-key", str(failure), address=str(resource.address))) from failure
+        except (OSError, KeyUnusable) as failure:
+            raise ActionFailed(error("ssh-key", in_words(failure), address=str(resource.address))) from failure
         body: dict[str, Json] = {
             "pod_name": name,
             "template_id": _id_of(resource.address, spec.template, spec.template_id, run),
@@ -174,7 +171,7 @@ class Rents:
             return await self._try(begin, order, claim, trial, run)
         except (asyncio.CancelledError, Cancelled):
             if not trial.under_way:
-                self._not_rented(begin.effect, order, trial, "interrupted before it was sent", run)
+                self._not_rented(begin.effect, order, "interrupted before it was sent", run)
             raise
 
     async def _try(self, begin: Begin, order: Order, claim: Claim, trial: _Trial, run: Run) -> Settlement:
@@ -183,22 +180,20 @@ class Rents:
                 answer = await self._rent(begin, order, claim, trial, run)
             except _TooOld:
                 if not await run.market.still_allowed(claim):
-                    return self._called_off(begin.effect, order, trial, run)
+                    return self._called_off(begin.effect, order, run)
                 continue
             except LiumError as failure:
                 kind = classify_refusal(failure)
                 if kind in (Refusal.UNKNOWN, Refusal.IDEMPOTENCY_PENDING, Refusal.IDEMPOTENCY_UNKNOWN):
                     return await self._find(begin(), order, claim, run, last_sent=trial.sent_at)
-                trial.under_way, trial.refused = False, True
+                trial.under_way = False
                 if kind is Refusal.RATE_LIMITED:
                     run.phase(claim.address, "waiting for the rent limit")
                     await pause(run, 1.0)
                     if await self._may_be_there(order):
                         return await self._find(begin(), order, claim, run, last_sent=trial.sent_at)
-                    if not await run.market.still_allowed(claim):
-                        return self._called_off(begin.effect, order, trial, run)
                     continue
-                self._not_rented(begin.effect, order, trial, failure.reason, run)
+                self._not_rented(begin.effect, order, failure.reason, run)
                 raise Refused(kind, failure) from failure
             effect = begin()
             if answer.pod_id is None or _is_held(answer.pod_id, run):
@@ -226,20 +221,18 @@ class Rents:
             order.node_id, order.sent(), order.key, urgency=order.urgency, before_send=last_look
         )
 
-    def _called_off(self, effect: OpenEffect | None, order: Order, trial: _Trial, run: Run) -> Settlement:
+    def _called_off(self, effect: OpenEffect | None, order: Order, run: Run) -> Settlement:
         why = "taken, dearer than its ceiling or beyond the limit by the time it could be rented"
-        self._not_rented(effect, order, trial, why, run)
+        self._not_rented(effect, order, why, run)
         return Settlement(Outcome.NOT_DONE, why)
 
-    def _not_rented(self, effect: OpenEffect | None, order: Order, trial: _Trial, why: str, run: Run) -> None:
+    def _not_rented(self, effect: OpenEffect | None, order: Order, why: str, run: Run) -> None:
         """Nothing is billed. Should a refusal have been wrong, what appears under the name is ours all the same.
 
         Without an effect it was never sent, and there is nothing to write down.
         """
-        if effect is None:
-            return
-        run.ledger.failed(effect, why)
-        if trial.refused:
+        if effect is not None:
+            run.ledger.failed(effect, why)
             run.ledger.watch(order.pod_name, effect.address, self._services.now() + WATCH_FOR)
 
     # --- what became of it -------------------------------------------------------------------------------------
@@ -416,12 +409,23 @@ def offer_facts(offer: Offer) -> dict[str, Json]:
         "price_per_hour_usd": str(offer.price_per_hour_usd),
         "location": offer.location,
         "tier": str(offer.tier),
+        **_told(offer),
     }
 
 
+def _told(offer: Offer) -> dict[str, Json]:
+    """What not every node tells; what it does not is left out."""
+    facts: dict[str, Json] = {
+        "download_mbps": None if offer.download_mbps is None else str(offer.download_mbps),
+        "cuda": None if offer.cuda is None else str(offer.cuda),
+        "nvlink": offer.nvlink,
+        "reliable": offer.reliable,
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
 def _offer(facts: Json) -> Offer:
-    if not isinstance(facts, Mapping):
-        raise ValueError(f"a journalled offer is no mapping: {facts!r}")
+    assert isinstance(facts, Mapping)
     price, count = Decimal(str(facts["price_per_hour_usd"])), int(str(facts["gpu_count"]))
     return Offer(
         node_id=str(facts["node_id"]),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from lium_plan.kinds.lifecycles import ignores
-from lium_plan.kinds.pod.offers import Offer, Requirement, Tier
+from lium_plan.kinds.pod.offers import Bounds, Offer, Requirement, Tier
 from lium_plan.kinds.protocol import FieldChange, Json, Lifecycle, Record
 
 LASTING = ("gpu", "gpu memory", "gpu count", "cpu", "memory", "disk", "regions", "spot_policy")
@@ -40,9 +40,24 @@ def as_offer(record: Record) -> Offer | None:
             price_per_gpu_hour_usd=price / count,
             location=str(facts["location"]),
             tier=Tier(str(facts["tier"])),
+            download_mbps=_decimal(facts.get("download_mbps")),
+            cuda=_decimal(facts.get("cuda")),
+            nvlink=_boolean(facts.get("nvlink")),
+            reliable=_boolean(facts.get("reliable")),
         )
     except (KeyError, ValueError):
         return None
+
+
+def _decimal(value: Json) -> Decimal | None:
+    try:
+        return None if value is None else Decimal(str(value))
+    except ArithmeticError:
+        return None
+
+
+def _boolean(value: Json) -> bool | None:
+    return value if isinstance(value, bool) else None
 
 
 def violations(record: Record, want: Requirement, lifecycle: Lifecycle) -> Violations:
@@ -62,6 +77,11 @@ def violations(record: Record, want: Requirement, lifecycle: Lifecycle) -> Viola
     return tuple(found)
 
 
+def _sized(amount: Bounds) -> str:
+    """A range of GiB as it is written: `80GB`, `5000GB..`, `..64GB`, `20GB..40GB`."""
+    return "..".join(f"{end}GB" if end else "" for end in str(amount).split(".."))
+
+
 @dataclass(frozen=True, slots=True)
 class _Told:
     paths: tuple[str, ...]
@@ -78,14 +98,16 @@ _TOLD: Mapping[str, _Told] = {
         lambda rented, want: (rented.gpu, ",".join(name.upper() for name in want.gpus)),
     ),
     "gpu memory": _Told(
-        ("resources.gpu.memory",), "gpu_memory_gib", lambda rented, want: (rented.gpu_memory_gib, str(want.gpu_memory))
+        ("resources.gpu.memory",),
+        "gpu_memory_gib",
+        lambda rented, want: (f"{rented.gpu_memory_gib}GB", _sized(want.gpu_memory)),
     ),
     "gpu count": _Told(("resources.gpu.count",), "gpu_count", lambda rented, want: (rented.gpu_count, want.gpu_count)),
     "cpu": _Told(("resources.cpu",), "cpu", lambda rented, want: (rented.cpu, str(want.cpu))),
     "memory": _Told(
-        ("resources.memory",), "memory_gib", lambda rented, want: (f"{rented.memory_gib}GB", f"{want.memory}GB")
+        ("resources.memory",), "memory_gib", lambda rented, want: (f"{rented.memory_gib}GB", _sized(want.memory))
     ),
-    "disk": _Told(("resources.disk",), "disk_gb", lambda rented, want: (f"{rented.disk_gb}GB", f"{want.disk}GB")),
+    "disk": _Told(("resources.disk",), "disk_gb", lambda rented, want: (f"{rented.disk_gb}GB", _sized(want.disk))),
     "regions": _Told(("regions",), "location", lambda rented, want: (rented.location, list(want.regions))),
     "spot_policy": _Told(("spot_policy",), "tier", lambda rented, want: (str(rented.tier), ",".join(want.tiers))),
     "max_price": _Told(
@@ -97,6 +119,14 @@ _TOLD: Mapping[str, _Told] = {
     "exclude_nodes": _Told(
         ("exclude_nodes",), "node_id", lambda rented, want: (rented.node_id, list(want.exclude_nodes))
     ),
+    "min_download": _Told(
+        ("min_download",),
+        "download_mbps",
+        lambda rented, want: (f"{rented.download_mbps}Mbps", f"{want.min_download_mbps}Mbps"),
+    ),
+    "nvlink": _Told(("nvlink",), "nvlink", lambda rented, want: (rented.nvlink, want.nvlink)),
+    "reliable": _Told(("reliable",), "reliable", lambda rented, want: (rented.reliable, want.reliable)),
+    "min_cuda": _Told(("min_cuda",), "cuda", lambda rented, want: (str(rented.cuda), str(want.min_cuda))),
 }
 
 _UNKNOWN_FACTS: Mapping[str, Json] = {

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from lium_plan.addresses import Address
-from lium_plan.diagnostics import Diagnostic, warning
+from lium_plan.diagnostics import NEW_RENTS_ONLY, Diagnostic, warning
 from lium_plan.kinds.differ import field_changes
 from lium_plan.kinds.lifecycles import ignores, lifecycle_of
 from lium_plan.kinds.pod.lifetimes import (
@@ -55,6 +55,13 @@ _WHY_DEAD = {
     "STOP_PENDING": "nothing starts it again",
     "DELETING": "somebody deleted it, or it was reclaimed",
 }
+
+READY_AT = "ready_at"
+"""The attribute that says when a pod's container was last found ready: it stands for that very container."""
+TOUCHED_AT = "touched_at"
+"""The attribute that says when we last changed the pod's row."""
+REBOOTED_AT = "rebooted_at"
+"""What is observed of a pod that somebody has rebooted since it was found ready."""
 
 _TIERS = {"on-demand": (Tier.SECURE,), "spot": (Tier.SPOT,), "auto": (Tier.SECURE, Tier.SPOT)}
 
@@ -230,7 +237,7 @@ class Pods:
     def _in_place(
         self, resource: Resource, record: Record, observation: Observation | None, comparison: Comparison
     ) -> Change | None:
-        rebooted = self._template_change(resource, record, observation, comparison)
+        rebooted = self._template_change(resource, record, observation, comparison) or _if_rebooted(record, observation)
         ttl = self._ttl_change(resource, record, observation, comparison)
         if rebooted is not None:
             # The wait for the rebooted pod sets the time to live too.
@@ -295,10 +302,10 @@ class Pods:
     ) -> Iterator[Diagnostic]:
         """What is worth a look and changes nothing about this living pod."""
         address = str(record.address)
-        for name, _ in unmet:
+        for name, change in unmet:
             yield warning(
-                "constraint-binds-new-rents",
-                f"{name} no longer holds for this pod; it binds new rents only, so the pod stays",
+                NEW_RENTS_ONLY,
+                f"{name}: {_words(change.before)} -> {_words(change.after)}, which binds new rents only: it stays",
                 address=address,
             )
         spec: PodSpec = resource.spec
@@ -396,12 +403,26 @@ def if_dead(record: Record, observation: Observation | None) -> Change | None:
     return None
 
 
+def _if_rebooted(record: Record, observation: Observation | None) -> Change | None:
+    """By somebody else: the container is another one, though node, price and id stay."""
+    shown = observation.attributes if observation is not None else {}
+    if record.status != "ready" or not (shown.get(REBOOTED_AT) or record.attributes.get(REBOOTED_AT)):
+        return None
+    return Change(Verb.ADOPT, "it was rebooted: its new place and host key are taken in", drift="rebooted")
+
+
 def _slug(status: str) -> str:
     return status.lower().replace("_", "-")
 
 
 def _why_dead(record: Record) -> str:
     return {"deleting": "its deletion did not finish", "broken": "it is broken"}.get(record.status, "it failed")
+
+
+def _words(value: Json) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, list | tuple) else str(value)
 
 
 def _reason(changes: tuple[FieldChange, ...]) -> str:

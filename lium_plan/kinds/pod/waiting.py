@@ -12,11 +12,11 @@ from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
-from lium_plan.diagnostics import error
+from lium_plan.diagnostics import error, in_words
 from lium_plan.kinds.pod.lifetimes import TTL_TOLERANCE, deadline
 from lium_plan.kinds.pod.removal import LEAVING, NEVER_LISTED_GRACE, Removals
 from lium_plan.kinds.pod.rows import misnamed, row_of
-from lium_plan.kinds.pod.spec import PodSpec
+from lium_plan.kinds.pod.spec import READY_AT, REBOOTED_AT, TOUCHED_AT, PodSpec
 from lium_plan.kinds.protocol import ActionFailed, Json, Record, Run
 from lium_plan.kinds.services import Services
 from lium_plan.kinds.sessions import PodGone, key_of, open_session, why_gone
@@ -25,7 +25,7 @@ from lium_plan.lium.models import Pod
 from lium_plan.lium.poller import Listing
 from lium_plan.money import rate
 from lium_plan.ssh.coordinates import parse_connect_command
-from lium_plan.ssh.errors import BadConnectCommand, LoginRefused, SshError
+from lium_plan.ssh.errors import BadConnectCommand, KeyUnusable, LoginRefused, SshError
 from lium_plan.ssh.protocol import Session
 
 RUNNING_TIMEOUT_S = 1200.0
@@ -75,29 +75,35 @@ class Waits:
         self._poller = services.poller
         self._removals = removals
 
-    async def until_ready(self, record: Record, spec: PodSpec, run: Run) -> Record:
-        """Wait until the pod can be worked on. Raises `GivenUp` when it never will; the record says what it is."""
-        running = await self.until_running(record, spec, run)
+    async def until_ready(self, record: Record, spec: PodSpec, run: Run, *, judge: bool = True) -> Record:
+        """Wait until the pod can be worked on. Raises `GivenUp` when it never will; the record says what it is.
+
+        `judge`: whether it is what was ordered, and no dearer, is still to be seen.
+        """
+        running = await self.until_running(record, spec, run, judge=judge)
         running = await self._correct_ttl(running, spec, run)
         await self.check_machine(running, spec, run)
         # Whoever logs in later, without the manifest, needs the key that was found to work.
         key_path = key_of(self._services.keys, running, spec.ssh_key).absolute()
-        ready = replace(running, status="ready", attributes={**running.attributes, "ssh_key": str(key_path)})
+        facts = {name: value for name, value in running.attributes.items() if name != REBOOTED_AT}
+        facts |= {"ssh_key": str(key_path), READY_AT: self._services.now().isoformat()}
+        ready = replace(running, status="ready", attributes=facts)
         run.ledger.put(ready)
         return ready
 
-    async def until_running(self, record: Record, spec: PodSpec, run: Run) -> Record:
+    async def until_running(self, record: Record, spec: PodSpec, run: Run, *, judge: bool = True) -> Record:
         loop = asyncio.get_running_loop()
         started = loop.time()
         deadline = started + RUNNING_TIMEOUT_S
-        judged = False
+        judged = not judge
         shown = ""
 
         def news(listing: Listing) -> bool:
             pod = row_of(record, listing.pods)
             return pod is None or not judged or pod.status in LEAVING or _is_up(pod) or _phase(pod) != shown
 
-        _check_price(record)  # a lost rent is found by a listing, and that is the first one
+        if judge:
+            _check_price(record)  # a lost rent is found by a listing, and that is the first one
         while True:
             try:
                 async with asyncio.timeout_at(deadline):
@@ -216,7 +222,13 @@ class Waits:
             raise ActionFailed(
                 error("ssh-login", str(failure), address=str(record.address), hint="check the fleet's ssh_key")
             ) from failure
-        except (SshError, OSError, PodGone) as failure:
+        except (OSError, KeyUnusable) as failure:
+            # Of this machine, not of the pod: another one would fare no better, and this one is kept.
+            hint = "once that is mended, apply goes on with the pod that it has"
+            raise ActionFailed(
+                error("local-file", f"on this machine: {in_words(failure)}", address=str(record.address), hint=hint)
+            ) from failure
+        except (SshError, PodGone) as failure:
             raise GivenUp(str(failure)) from failure
 
 
@@ -231,7 +243,8 @@ async def set_removal(services: Services, record: Record, due: datetime, ttl_s: 
     inputs = {**record.inputs, "ttl_s": ttl_s}
     # The server keeps whole seconds, and so do we: its row would look like drift otherwise.
     shown = due.replace(microsecond=0).isoformat()
-    changed = replace(record, inputs=inputs, attributes={**record.attributes, "removal_at": shown})
+    facts = {**record.attributes, "removal_at": shown, TOUCHED_AT: services.now().isoformat()}
+    changed = replace(record, inputs=inputs, attributes=facts)
     run.ledger.put(changed)
     return changed
 

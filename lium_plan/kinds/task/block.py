@@ -10,6 +10,8 @@ from pydantic import Field, WithJsonSchema
 from lium_plan.kinds.bootstrap.block import FileBlock
 from lium_plan.kinds.fields import (
     EXPRESSION,
+    MEMBER_SCHEMA,
+    PORT_SCHEMA,
     Block,
     Duration,
     Filled,
@@ -62,7 +64,7 @@ def _wait(value: object) -> WaitFor | WaitPort:
 
 
 class TaskBlock(Block):
-    fleet: Name
+    fleet: Name = Field(description="The fleet on whose pods it runs")
     members: Annotated[
         str | tuple[str, ...],
         Reading(_members),
@@ -70,17 +72,19 @@ class TaskBlock(Block):
             {
                 "anyOf": [
                     {"enum": ["all", "first"]},
-                    {"type": "array", "minItems": 1, "items": {"type": ["string", "integer", "boolean"]}},
+                    {"type": "array", "minItems": 1, "uniqueItems": True, "items": MEMBER_SCHEMA},
                     EXPRESSION,
                 ]
             }
         ),
     ] = Field("all", description="all, first, or a list of names or numbers")
-    files: tuple[FileBlock, ...] = ()
+    files: tuple[FileBlock, ...] = Field((), description="Sent before the commands run")
     env: ShellEnvironment = Field({}, description="Environment of the commands; the place for secrets")
-    commands: tuple[TextField, ...]
+    commands: tuple[TextField, ...] = Field(description="Run in order in one `sh -eu`, detached from the connection")
     working_dir: Filled | None = Field(None, description="Default: the image's")
-    user: Annotated[str, *shaped(r"[a-z_][a-z0-9_-]{0,31}", "root, image or a user's name")] = "root"
+    user: Annotated[str, *shaped(r"[a-z_][a-z0-9_-]{0,31}", "root, image or a user's name")] = Field(
+        "root", description="Who runs it: root, image (the image's user) or a name; default root"
+    )
     wait: Annotated[
         WaitFor | WaitPort,
         Reading(_wait),
@@ -90,7 +94,7 @@ class TaskBlock(Block):
                     {"enum": ["started", "completed"]},
                     {
                         "type": "object",
-                        "properties": {"port": {"type": ["integer", "string"]}},
+                        "properties": {"port": PORT_SCHEMA},
                         "required": ["port"],
                         "additionalProperties": False,
                     },
@@ -98,6 +102,8 @@ class TaskBlock(Block):
                 ]
             }
         ),
-    ] = WaitFor.COMPLETED
-    max_duration: Duration | None = None
-    on_completion: OnCompletionField = OnCompletion.KEEP
+    ] = Field(WaitFor.COMPLETED, description="What an apply waits for: completed (default), started or {port: N}")
+    max_duration: Duration | None = Field(None, description="Stopped when it runs longer")
+    on_completion: OnCompletionField = Field(
+        OnCompletion.KEEP, description="keep (default), or destroy-fleet: its end takes the fleet with it"
+    )

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC
 
 from lium_plan.addresses import Address
-from lium_plan.diagnostics import error
-from lium_plan.kinds.bootstrap.spec import contents
+from lium_plan.diagnostics import error, in_words
+from lium_plan.kinds.bootstrap.spec import CONTAINER, contents
 from lium_plan.kinds.differ import field_changes
 from lium_plan.kinds.failures import begun_inputs
 from lium_plan.kinds.logs import LogFile, log_path
+from lium_plan.kinds.pod.spec import READY_AT
 from lium_plan.kinds.protocol import (
     ActionFailed,
     Begin,
@@ -121,7 +122,7 @@ class TaskDriver:
             run.ledger.failed(effect, failure.gone.why)
             return Settlement(Outcome.NOT_DONE, failure.gone.why)
         except (SshError, OSError) as failure:
-            return Settlement(Outcome.UNKNOWN, f"nobody can say whether the task started: {failure}")
+            return Settlement(Outcome.UNKNOWN, f"nobody can say whether the task started: {in_words(failure)}")
         if never:
             run.ledger.failed(effect, "it never started")
             return Settlement(Outcome.NOT_DONE, "it never started")
@@ -167,7 +168,7 @@ class TaskDriver:
             hint = "what was started goes on; the next apply attaches to it"
             raise ActionFailed(error("task-connection", f"task: {failure}", address=address, hint=hint)) from failure
         except OSError as failure:
-            why = f"task: on this machine: {failure.strerror or failure}"
+            why = f"task: on this machine: {in_words(failure)}"
             raise ActionFailed(error("task-local", why, address=address)) from failure
 
     async def _start_anew(self, target: _Target, step: Step, run: Run) -> None:
@@ -193,6 +194,7 @@ class TaskDriver:
                 await session.put(files, timeout_s=SEND_S)
             data: dict[str, Json] = {
                 "pod_id": target.pod.id,
+                CONTAINER: target.pod.attributes.get(READY_AT),
                 "task_dir": f".lium-plan/tasks/{target.address.name}-{self._services.random_bytes(6).hex()}",
                 "inputs": dict(step.inputs),
             }
@@ -241,6 +243,7 @@ class TaskDriver:
             begun_inputs(effect),
             {
                 "pod_id": effect.data.get("pod_id"),
+                CONTAINER: effect.data.get(CONTAINER),
                 "task_dir": effect.data.get("task_dir"),
                 "started_at": effect.at.astimezone(UTC).isoformat(),
                 "ended_at": None,
@@ -289,7 +292,8 @@ class TaskDriver:
             except PodGone:
                 pass  # and the task with it
             except (SshError, OSError) as failure:
-                raise ActionFailed(error("task-stop", f"stop: {failure}", address=str(step.address))) from failure
+                why = f"stop: {in_words(failure)}"
+                raise ActionFailed(error("task-stop", why, address=str(step.address))) from failure
         run.ledger.remove(str(step.address), "no longer wanted")
 
     # --- waiting -------------------------------------------------------------------------------------------------

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import warning
 from lium_plan.expressions import Text
-from lium_plan.kinds.bootstrap.spec import address_for, bind, contents, counts, referenced, sensitive_in_template
+from lium_plan.kinds.bootstrap.spec import (
+    address_for,
+    bind,
+    contents,
+    counts,
+    is_older,
+    referenced,
+    sensitive_in_template,
+)
 from lium_plan.kinds.differ import field_changes
 from lium_plan.kinds.files import FileSpec, expand_files, file_inputs
 from lium_plan.kinds.protocol import (
     NOTHING,
     Change,
     Comparison,
+    FieldChange,
     Json,
     Observation,
     OpenEffect,
@@ -133,7 +142,9 @@ class Tasks:
         pod = comparison.records.get(str(spec.pod))
         if pod is None or record.attributes.get("pod_id") != pod.id:
             return Change(Verb.RUN, f"{spec.pod} is another pod now")
-        changes = field_changes(record.inputs, self.inputs(spec, comparison))
+        if verb is Verb.ADOPT or is_older(record, pod):
+            return Change(Verb.RUN, "its pod was rebooted")
+        changes = _as_written(field_changes(record.inputs, self.inputs(spec, comparison)))
         ended = _ended_since(record, observation)
         if changes and record.status == "running" and ended is None:
             return Change(Verb.REPLACE, "it changed while running: it is stopped and started anew", changes)
@@ -182,6 +193,23 @@ def reached(spec: TaskSpec, record: Record | None) -> bool:
     if spec.wait == "started":
         return True
     return record is not None and record.attributes.get("reached") == f"port {spec.wait_port}"
+
+
+def _as_written(changes: Iterable[FieldChange]) -> tuple[FieldChange, ...]:
+    """As the manifest has it: `max_duration: 1h -> 90m`."""
+    return tuple(
+        replace(change, path="max_duration", before=_duration(change.before), after=_duration(change.after))
+        if change.path == "max_duration_s"
+        else change
+        for change in changes
+    )
+
+
+def _duration(seconds: Json) -> Json:
+    if not isinstance(seconds, int):
+        return seconds
+    whole = next((size, unit) for size, unit in ((3600, "h"), (60, "m"), (1, "s")) if seconds % size == 0)
+    return f"{seconds // whole[0]}{whole[1]}"
 
 
 def _ended_since(record: Record, seen: Observation | None) -> str | None:

@@ -26,10 +26,10 @@ class TemplateBlock(Block):
 
     id: Uuid | None = Field(None, description="Somebody else's template: used, never managed")
     image: Image | None = Field(None, description="Image with a tag or @sha256: digest")
-    registry_auth: RegistryAuthBlock | None = None
+    registry_auth: RegistryAuthBlock | None = Field(None, description="Login for a private image")
     ports: tuple[Port, ...] = Field((), description="Container TCP ports to publish; 22 is implied")
     env: Environment = Field({}, description="Environment of the container")
     entrypoint: String | None = Field(None, description="One word; with no command either: /bin/sh")
     command: String | None = Field(None, description="Arguments; no shell syntax outside quotes")
     local_volume: AbsolutePath | None = Field(None, description="Where the pod's local volume is mounted")
-    lifecycle: TemplateLifecycle | None = None
+    lifecycle: TemplateLifecycle | None = Field(None, description="What plans may do to it")

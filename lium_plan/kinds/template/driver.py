@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import error
@@ -17,6 +18,7 @@ from lium_plan.kinds.failures import (
     begun_inputs,
     delete,
     foreign_pod,
+    listed_by_id,
     look_for,
     make,
     record_made,
@@ -39,6 +41,7 @@ from lium_plan.kinds.protocol import (
     Verb,
 )
 from lium_plan.kinds.services import Services
+from lium_plan.kinds.template.rows import EDITED, edits
 from lium_plan.kinds.template.spec import TemplateSpec
 from lium_plan.lium.models import Template
 from lium_plan.marks import parse_template_name, template_name
@@ -59,10 +62,10 @@ class TemplateDriver:
         self._templates = Shared(self._client.templates)
 
     async def survey(self, records: Sequence[Record], *, scope_mark: str, lineage_mark: str | None) -> Survey:
-        listed = {template.id: template for template in await self._client.templates()}
+        listed = await listed_by_id(self._client.templates, records, self._now)
         observations = {
             record.key: (
-                Observation(Presence.PRESENT)
+                Observation(Presence.PRESENT, attributes=self._edited(listed[record.id], record))
                 if record.id in listed
                 else Observation(Presence.ABSENT, reason="not in the account's list of templates")
             )
@@ -80,6 +83,9 @@ class TemplateDriver:
         if step.verb is Verb.DESTROY:
             await self._destroy(step.record, run)
             return
+        if step.verb is Verb.ADOPT:
+            await self._take_in(step, run)
+            return
         name = template_name(self._identity.lineage, self._identity.salt, self._content(step, run))
         async with self._creating[name]:
             await self._create(step, name, run)
@@ -89,6 +95,28 @@ class TemplateDriver:
             return await self._settle_create(effect, run)
         listed = {template.id for template in await self._client.templates()}
         return await settle_delete(run, effect, still_there=effect.data.get("id") in listed)
+
+    def _edited(self, row: Template, record: Record) -> Mapping[str, Json]:
+        """What was changed by hand; nothing where the row does not say that it was."""
+        if row.status != EDITED:
+            return {}
+        found = dict(edits(row, record.inputs, self._identity.salt))
+        if row.name != record.attributes.get("remote_name"):
+            found["remote_name"] = row.name
+        if "docker_credential_id" in row.told:
+            found["credential_id"] = row.docker_credential_id
+        return found
+
+    async def _take_in(self, step: Step, run: Run) -> None:
+        """What was edited by hand is as it is declared: the state says so from here on."""
+        record, template_id = step.owned()
+        row = next((item for item in await self._templates() if item.id == template_id), None)
+        name = row.name if row is not None else record.attributes.get("remote_name")
+        run.ledger.put(replace(record, inputs=dict(step.inputs), attributes={**record.attributes, "remote_name": name}))
+
+    def _is(self, row: Template, name: Json, inputs: Mapping[str, Json]) -> bool:
+        """Whether it is one of ours with this content: names are not unique, and don't follow an edit."""
+        return row.name == name and row.user_id is not None and not edits(row, inputs, self._identity.salt)
 
     def _content(self, step: Step, run: Run) -> Mapping[str, Json]:
         """What makes two templates the same: their inputs, and which credential they pull with."""
@@ -111,7 +139,7 @@ class TemplateDriver:
 
         async def find_or_post(begin: Begin) -> Template:
             for template in await self._templates():  # they go on in their order
-                if template.name == name and template.user_id is not None:
+                if self._is(template, name, inputs):
                     return template
             return await self._client.create_template(body, urgency=step.urgency, before_send=begin)
 
@@ -161,7 +189,7 @@ class TemplateDriver:
 
         async def named() -> list[Template]:
             listed = await self._client.templates()
-            return [template for template in listed if template.name == name and template.user_id is not None]
+            return [template for template in listed if self._is(template, name, begun_inputs(effect))]
 
         found = await look_for(effect, named, self._now, run, refused=refused)
         if not found:

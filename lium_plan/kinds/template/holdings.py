@@ -12,7 +12,7 @@ from lium_plan.kinds.credential.spec import address_for
 from lium_plan.kinds.differ import sensitive
 from lium_plan.kinds.holdings import Held, Stanza
 from lium_plan.kinds.protocol import Comparison, Json, Observation, Presence, Record, Resource
-from lium_plan.kinds.redaction import normalise_image
+from lium_plan.kinds.template.rows import image_of, local_volume_of, ports_of
 from lium_plan.kinds.template.spec import DEFAULT_LOCAL_VOLUME, KEEP_ALIVE, SSH_PORT, Templates, TemplateSpec
 from lium_plan.lium.client import LiumClient
 from lium_plan.lium.models import Template
@@ -39,11 +39,11 @@ class TemplateHoldings:
         wanted = Templates().inputs(spec, comparison)
         inputs: dict[str, Json] = {
             "image": image_of(row),
-            "ports": _ports(row),
+            "ports": ports_of(row),
             "env": {name: _env(spec, name, value, comparison) for name, value in sorted(row.environment.items())},
             "entrypoint": row.entrypoint,
             "command": row.startup_commands,
-            "local_volume": _local_volume(row),
+            "local_volume": local_volume_of(row),
             "registry_auth": self._login(row, spec, wanted, comparison),
         }
         facts: dict[str, Json] = {"remote_name": row.name}
@@ -74,34 +74,14 @@ class TemplateHoldings:
             ignored.append("env")
         if (row.entrypoint, row.startup_commands) != KEEP_ALIVE:
             block["entrypoint"], block["command"] = row.entrypoint, row.startup_commands
-        if _local_volume(row) != DEFAULT_LOCAL_VOLUME:
-            block["local_volume"] = _local_volume(row)
+        if local_volume_of(row) != DEFAULT_LOCAL_VOLUME:
+            block["local_volume"] = local_volume_of(row)
         if ignored:
             block["lifecycle"] = {"ignore_changes": ignored}
         return {"templates": {address.name: block}}
 
     async def delete(self, id: str) -> None:
         await self._client.delete_template(id)
-
-
-def image_of(row: Template) -> str:
-    """One reference of what the server keeps in three fields."""
-    reference = row.docker_image
-    if row.docker_image_tag:
-        reference += f":{row.docker_image_tag}"
-    if row.docker_image_digest:
-        reference += f"@{row.docker_image_digest}"
-    return normalise_image(reference)
-
-
-def _ports(row: Template) -> list[int]:
-    ssh = [SSH_PORT] if SSH_PORT in row.internal_ports else []
-    return [*ssh, *sorted(set(row.internal_ports) - {SSH_PORT})]
-
-
-def _local_volume(row: Template) -> str:
-    """None given is the platform's default (contract §2.9.3)."""
-    return row.volumes[0] if row.volumes else DEFAULT_LOCAL_VOLUME
 
 
 def _env(spec: TemplateSpec, name: str, value: str, comparison: Comparison) -> Json:

@@ -19,6 +19,7 @@ from lium_plan.kinds.protocol import (
     NOTHING,
     Change,
     Comparison,
+    FieldChange,
     Json,
     Observation,
     OpenEffect,
@@ -128,14 +129,23 @@ class Templates:
     def compare(
         self, resource: Resource, record: Record, observation: Observation | None, comparison: Comparison
     ) -> Change:
-        changes = without_ignored(
-            resource.lifecycle, field_changes(record.inputs, self.inputs(resource.spec, comparison))
-        )
+        shown = observation.attributes if observation is not None else {}
+        applied = dict(record.inputs)
+        edited = {**applied, **{name: value for name, value in shown.items() if name in applied}}
+        changes = without_ignored(resource.lifecycle, field_changes(edited, self.inputs(resource.spec, comparison)))
+        other_login = without_ignored(resource.lifecycle, _other_login(resource.spec, shown, comparison))
+        by_hand = other_login or without_ignored(resource.lifecycle, field_changes(applied, edited))
+        renamed = shown.get("remote_name", record.attributes.get("remote_name")) != record.attributes.get("remote_name")
+        drift = "changed" if by_hand or renamed else None
         credential = resource.spec.credential
-        if changes:
-            return Change(Verb.REPLACE, "a template is never edited in place", changes)
-        if credential is not None and comparison.verbs.get(credential) in (Verb.CREATE, Verb.REPLACE):
-            return Change(Verb.REPLACE, f"{credential} is new")
+        if credential is not None and comparison.verbs.get(credential) in (Verb.CREATE, Verb.REPLACE) and not changes:
+            return Change(Verb.REPLACE, f"{credential} is new", drift=drift)
+        if changes or other_login:
+            why = "it was edited by hand, and " if by_hand else ""
+            return Change(Verb.REPLACE, f"{why}a template is never edited in place", (*changes, *other_login), drift)
+        if drift is not None:
+            reason = "edited by hand to what is declared now" if by_hand else "it was given another name by hand"
+            return Change(Verb.ADOPT, f"{reason}: written down", drift=drift, counted=False)
         return NOTHING
 
     def title(self, resource: Resource | None, record: Record | None) -> str:
@@ -161,3 +171,12 @@ class Templates:
 
     def exported(self, record: Record, path: Sequence[str]) -> Json | None:
         raise KeyError(".".join(path))
+
+
+def _other_login(spec: TemplateSpec, shown: Mapping[str, Json], comparison: Comparison) -> tuple[FieldChange, ...]:
+    """Whether it pulls with another login by now than with its own."""
+    record = comparison.records.get(str(spec.credential))
+    own = record.id if record is not None else None
+    if "credential_id" not in shown or own is None or shown["credential_id"] == own:
+        return ()
+    return (FieldChange("registry_auth", f"login {shown['credential_id']}", str(spec.credential)),)

@@ -26,5 +26,5 @@ class VolumeBlock(Block):
 
     name: RemoteName | None = Field(None, description="Remote name, before our mark; default: the key")
     description: String | None = Field(None, description="Shown in the account")
-    lifecycle: VolumeLifecycle | None = None
+    lifecycle: VolumeLifecycle | None = Field(None, description="What plans may do to it")
     id: Uuid | None = Field(None, description="Somebody else's volume: used, never managed")

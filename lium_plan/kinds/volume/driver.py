@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lium_plan.addresses import Address
-from lium_plan.kinds.failures import begun_inputs, delete, diagnose, foreign_pod, look_for, make, settle_delete
+from lium_plan.diagnostics import error
+from lium_plan.kinds.failures import (
+    begun_inputs,
+    delete,
+    diagnose,
+    foreign_pod,
+    listed_by_id,
+    look_for,
+    make,
+    record_made,
+    settle_delete,
+)
 from lium_plan.kinds.protocol import (
     ActionFailed,
     Begin,
@@ -42,7 +53,7 @@ class VolumeDriver:
         self._marks = Marks(scope_mark(who.project, who.stack), lineage_mark(who.lineage))
 
     async def survey(self, records: Sequence[Record], *, scope_mark: str, lineage_mark: str | None) -> Survey:
-        listed = {volume.id: volume for volume in await self._client.volumes()}
+        listed = await listed_by_id(self._client.volumes, records, self._now)
         observations = {
             record.key: (
                 Observation(Presence.PRESENT, attributes=_facts(listed[record.id]))
@@ -76,15 +87,32 @@ class VolumeDriver:
         name = volume_name(spec.name, self._marks)
         inputs = dict(step.inputs)
         protected = step.wanted().lifecycle.prevent_destroy
+
+        async def post(begin: Begin) -> Volume:
+            await self._refuse_forgotten(step.address, name, run)
+            return await self._client.create_volume(name, spec.description, before_send=begin)
+
         await make(
             run,
             step.address,
             data={"name": name, "inputs": inputs, "protected": protected},
-            post=lambda begin: self._client.create_volume(name, spec.description, before_send=begin),
+            post=post,
             made=lambda volume: _record(step.address, volume, inputs, protected),
             replaces=None,
             settle=lambda effect, refused: self._settle_create(effect, run, refused=refused),
         )
+
+    async def _refuse_forgotten(self, address: Address, name: str, run: Run) -> None:
+        """A state that was put back to an earlier day must not make a second, empty volume beside the one with data."""
+        listed = await self._client.volumes()
+        twin = next((item for item in listed if item.name == name and not run.ledger.holders("volume", item.id)), None)
+        if twin is not None:
+            hint = (
+                f"take it in: lium-plan import {address} {twin.id}; delete it: lium-plan orphans --id {twin.id} "
+                "--delete; or give the new one another `name`"
+            )
+            message = f"create: volume {name} ({twin.id}) is there already, made by this state, which does not know it"
+            raise ActionFailed(error("volume-exists", message, address=str(address), hint=hint))
 
     async def _settle_create(self, effect: OpenEffect, run: Run, *, refused: bool = False) -> Settlement:
         known = {record.id for record in run.ledger.records().values()}
@@ -104,7 +132,7 @@ class VolumeDriver:
                 f"{len(found)} volumes are called {name}: {', '.join(volume.id for volume in found)}; keep one",
             )
         protected = bool(effect.data.get("protected"))
-        run.ledger.done(effect, _record(effect.address, found[0], begun_inputs(effect), protected))
+        record_made(effect, _record(effect.address, found[0], begun_inputs(effect), protected), run)
         return Settlement(Outcome.DONE, f"adopted volume {found[0].id}")
 
     async def _update(self, step: Step, run: Run) -> None:
