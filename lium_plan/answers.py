@@ -239,6 +239,11 @@ class Orphans:
     deleted: tuple[Deleted, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
+    @property
+    def spared(self) -> tuple[Orphan, ...]:
+        """The lost that hold data: they go by their ids alone."""
+        return tuple(item for item in self.lost if item.kind == "volume")
+
 
 @dataclass(frozen=True, slots=True)
 class Imported:
@@ -285,4 +290,18 @@ class Extended:
     before: datetime
     until: datetime
     more_usd: Decimal
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+# --- graph ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GraphAnswer:
+    """What a manifest declares, and what waits for what."""
+
+    nodes: tuple[tuple[str, str], ...]
+    """Address, and what it is in a few words; in the order of addresses."""
+    edges: tuple[tuple[str, str], ...]
+    """What comes first, and what waits for it."""
     diagnostics: tuple[Diagnostic, ...] = ()

@@ -28,6 +28,9 @@ class ExitCode(IntEnum):
     BUG = 70
 
 
+NEW_RENTS_ONLY = "constraint-binds-new-rents"
+"""Code of the note about a living pod that no longer meets what new ones must: a plan shows it with `!`."""
+
 # "Highest that applies": which code wins when several things happened in one run.
 _PRECEDENCE = (
     ExitCode.BUG,
@@ -135,3 +138,15 @@ class Failure(Exception):
         self.exit_code = exit_code
         self.diagnostics = tuple(diagnostics)
         super().__init__("; ".join(item.message for item in self.diagnostics))
+
+
+def in_words(failure: BaseException) -> str:
+    """What went wrong, for people: of the operating system's errors its words and the file, no class and no number."""
+    if not isinstance(failure, OSError) or not failure.strerror:
+        return str(failure)
+    return f"{failure.strerror}: {failure.filename}" if failure.filename else failure.strerror
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 pod`, `2 pods`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

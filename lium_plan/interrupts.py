@@ -43,8 +43,12 @@ class Interrupt:
             self._cancel()
 
     @contextmanager
-    def listening(self, cancel: Callable[[], object]) -> Iterator[Interrupt]:
-        """Take over the signals of the running loop; `cancel` ends the task while the interrupt is not armed."""
+    def listening(self, cancel: Callable[[], object], *, to_the_end: bool = False) -> Iterator[Interrupt]:
+        """Take over the signals of the running loop; `cancel` ends the task while the interrupt is not armed.
+
+        Afterwards they mean what they meant before. `to_the_end`: but once one has come, the process is ending, and is
+        left to do so.
+        """
         loop = asyncio.get_running_loop()
         self._cancel = cancel
         # What was ignored when we were started stays ignored: `nohup` means it.
@@ -54,6 +58,18 @@ class Interrupt:
         try:
             yield self
         finally:
-            for number in taken:
-                loop.remove_signal_handler(number)
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, taken)
+            try:
+                for number in taken:
+                    loop.remove_signal_handler(number)
+                if to_the_end and self.count:
+                    ignore_signals()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             self._cancel = None
+
+
+def ignore_signals() -> None:
+    """From here on the process only ends: an impatient Ctrl-C must not take its exit code and its last words away."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

@@ -26,6 +26,7 @@ COMPLETION_VARIABLE = "_LIUM_PLAN_COMPLETE"
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("lium_plan.cli.init", "Write a manifest to start from."),
     "validate": ("lium_plan.cli.validate", "Check the manifest: offline, without a key."),
+    "graph": ("lium_plan.cli.graph", "Draw what waits for what."),
     "plan": ("lium_plan.cli.plan", "Show what would change, and what it costs."),
     "apply": ("lium_plan.cli.apply", "Plan, ask, do."),
     "destroy": ("lium_plan.cli.destroy", "Plan the destruction, ask, do, prove."),
@@ -148,6 +149,9 @@ def _run(session: Session, arguments: Sequence[str]) -> int:
         session.show(failure.diagnostics)
         return int(failure.exit_code)
     except (KeyboardInterrupt, click.Abort):
+        from lium_plan.interrupts import ignore_signals
+
+        ignore_signals()
         session.printer.err("\nInterrupted. Nothing was changed.\n")
         return int(ExitCode.INTERRUPTED)
     except Exception as fault:

@@ -60,7 +60,8 @@ def command(session: Session, **values: Any) -> ExitCode:
     elif values["as_csv"]:
         printer.out(offers_view.offers_csv(answer, limit=limit))
     elif values["group_by"]:
-        printer.out(offers_view.groups_text(answer, offers_view.Grouping(values["group_by"]), printer.out_paint))
+        grouped = offers_view.Grouping(values["group_by"])
+        printer.out(offers_view.groups_text(answer, grouped, printer.out_paint, limit=limit))
     else:
         printer.out(offers_view.offers_text(answer, printer.out_paint, limit=limit, skipped=values["skipped"]))
     if not values["as_json"]:

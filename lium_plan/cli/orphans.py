@@ -35,7 +35,7 @@ def command(
     as_json: bool,
 ) -> ExitCode:
     from lium_plan import operations
-    from lium_plan.views.orphans_view import orphans_json, orphans_text
+    from lium_plan.views.orphans_view import cures_text, orphans_json, orphans_text
 
     if ids and not delete:
         raise usage("--id says what --delete takes: give both")
@@ -55,8 +55,7 @@ def command(
         session.printer.out(orphans_text(found, session.printer.out_paint))
         session.show(found.diagnostics)
         if found.lost and not delete:
-            cure = "Take one back: lium-plan import ADDRESS ID. Delete them: lium-plan orphans --delete\n"
-            session.printer.talk(session.typed(cure))
+            session.printer.talk(session.typed(cures_text(found)))
     if any(not item.gone for item in found.deleted):
         return ExitCode.PARTIAL
     code = ending(ExitCode.OK, found.diagnostics)

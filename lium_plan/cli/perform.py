@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shlex
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 from lium_plan.cli.plan import plan_exit_code, print_plan
 from lium_plan.cli.progress import JsonFile, Progress
 from lium_plan.cli.session import Session
-from lium_plan.diagnostics import ExitCode, Failure, error
+from lium_plan.diagnostics import ExitCode, Failure, error, worst
 from lium_plan.requests import ApplyRequest, PlanRequest
-from lium_plan.settings import VARIABLE_PREFIX
 
 if TYPE_CHECKING:
     from lium_plan.engine.events import RunReport
@@ -33,21 +31,27 @@ def perform(session: Session, request: PlanRequest, values: dict[str, Any]) -> E
     """Plan, ask, do. `values` are the command's options."""
     performance = Performance(session, request, values)
     try:
-        return performance.run(session.server_settings())
+        code = performance.run(session.server_settings())
     except Failure as failure:
         performance.progress.close(failure.exit_code, failure.diagnostics)
         if not values["as_json"]:
             session.show(failure.diagnostics)
-        return failure.exit_code
+        code = failure.exit_code
     except KeyboardInterrupt:
+        from lium_plan.interrupts import ignore_signals
+
+        ignore_signals()
         performance.progress.close(ExitCode.INTERRUPTED)
         if not performance.armed:
             raise
         session.printer.err("\nStopped. What was under way is in the journal; the next apply or destroy settles it.\n")
-        return ExitCode.INTERRUPTED
+        code = ExitCode.INTERRUPTED
     except BaseException:
         performance.progress.close(ExitCode.BUG)
         raise
+    code = performance.told(code)
+    performance.notify(code)
+    return code
 
 
 class Performance:
@@ -67,12 +71,15 @@ class Performance:
         self._declined = False
         self._refused: ExitCode | None = None
         self._planned = False
+        self._report: RunReport | None = None
+        self._stack = session.options.stack or "default"
         self._plan_options: Mapping[str, object] = {}
 
     def run(self, settings: Settings) -> ExitCode:
         from lium_plan import operations
 
         values = self._values
+        self._stack = settings.stack
         plan_file = values.get("plan_file")
         apply = ApplyRequest(
             parallelism=settings.parallelism,
@@ -100,14 +107,19 @@ class Performance:
 
         try:
             report = self._session.run(work)
-        except Failure:
+        except Failure as failure:
             if self._declined:
                 return self._decline()
-            raise
+            if self._refused is None:
+                raise
+            # The plan and its findings were shown; machines have them as events.
+            self.progress.close(self._refused, failure.diagnostics)
+            return self._refused
         if self._refused is not None:
             # The plan and its findings were shown: that is all there is to say.
             self.progress.close(self._refused)
             return self._refused
+        self._report = report
         return self._decline() if self._declined else self._finish(report)
 
     @property
@@ -127,7 +139,7 @@ class Performance:
         if plan.refusal is not None or plan.errored:
             self._refused = plan_exit_code(plan)
             return False
-        if plan.actions or plan.open:
+        if plan.needs_consent:
             self._declined = not self._asked(plan)
         if self._declined:
             return False
@@ -139,7 +151,7 @@ class Performance:
 
     def _must_ask(self, plan: Plan) -> bool:
         """Nobody says yes to what was not shown, `-q` or not."""
-        return bool(plan.actions or plan.open) and not (self._values["auto_approve"] or self._values.get("plan_file"))
+        return plan.needs_consent and not (self._values["auto_approve"] or self._values.get("plan_file"))
 
     def _asked(self, plan: Plan) -> bool:
         if not self._must_ask(plan):
@@ -202,9 +214,29 @@ class Performance:
             self._printer.out("\nOutputs:\n" + outputs_text(report.outputs))
         self._session.show(item for item in report.diagnostics if item not in causes)
         self.progress.close(code, written)
-        if self._into is not None and self._into.lost is not None:
-            self._session.show((self._into.lost,))
         return code
+
+    def told(self, code: ExitCode) -> ExitCode:
+        """The exit code of a run that would end with this one, now that all is written that could be."""
+        lost = None if self._into is None else self._into.lost
+        if lost is None:
+            return code
+        self._session.show((lost,))
+        return worst((code, ExitCode.PARTIAL if self._session.changed else ExitCode.ERROR))
+
+    def notify(self, code: ExitCode) -> None:
+        """Tell the command of `--notify` how it ended; not of a plan that nobody wanted."""
+        command = self._values["notify"]
+        if command is None or self._declined:
+            return
+        from lium_plan.cli.notify import notify
+        from lium_plan.views.events_json import ending_json
+
+        verb = "destroy" if self._request.destroying else "apply"
+        document = ending_json(verb, self._stack, code, self._report)
+        lost = notify(command, document, self._printer)
+        if lost is not None:
+            self._session.show((lost,))
 
     def _untold(self, report: RunReport) -> bool:
         """With `-q` what went well is not told."""
@@ -223,27 +255,15 @@ class Performance:
         )
 
     def _next_command(self, command: str, report: RunReport) -> str:
-        """With what was given of the options that decide what it is about; a value that may be secret is left out."""
-        verb = command.removeprefix("lium-plan ")
         typed = self._session.typed(command)
+        verb = command.removeprefix("lium-plan ")
         if verb not in ("apply", "destroy"):
             return typed
-        parts: list[str] = []
-        for flag, name in (
-            ("-f", "files"),
-            ("--var-file", "var_files"),
-            ("--target", "targets"),
-            ("--exclude", "excludes"),
-        ):
-            given = self._plan_options.get(name)
-            values = [str(value) for value in given] if isinstance(given, list) else []
-            if (name, values) != ("files", ["."]):
-                parts += (part for value in values for part in (flag, value))
-        variables = {} if verb == "destroy" else dict(self._values["variables"])  # a destroy reads none
-        shown = report.shown_variables
-        parts += (part for name in variables if name in shown for part in ("--var", f"{name}={shown[name]}"))
-        hidden = "".join(f"{VARIABLE_PREFIX}{name}=… " for name in variables if name not in shown)
-        return f"{hidden}{typed}" + (f" {shlex.join(parts)}" if parts else "")
+        from lium_plan.cli.again import with_options
+
+        return with_options(
+            typed, report, values=self._values, planned=self._plan_options, destroying=verb == "destroy"
+        )
 
 
 def ask(session: Session, question: str) -> str:

@@ -21,17 +21,25 @@ from lium_plan.cli.shared import (
     write_file,
 )
 from lium_plan.cli.verb import verb
-from lium_plan.diagnostics import ExitCode, Failure
+from lium_plan.diagnostics import ExitCode, Failure, worst
 
 if TYPE_CHECKING:
     from lium_plan.planning.plan import Plan
 
 
 def _failed(session: Session) -> dict[str, Any]:
+    from lium_plan import operations
     from lium_plan.views.plan_json import failed_plan
     from lium_plan.views.times import stamp
 
-    return failed_plan(session.options.stack or "default", (), stamp(datetime.now(UTC)))
+    stack, now = session.options.stack or "default", stamp(datetime.now(UTC))
+    values = click.get_current_context().params
+    try:
+        settings = session.settings()
+        known = operations.known_beforehand(settings, plan_request(values, destroying=values["destroying"]))
+    except Failure:
+        return failed_plan(stack, (), now)  # without settings nothing can be read
+    return failed_plan(settings.stack, (), now, project=known.project, lineage=known.lineage, serial=known.serial)
 
 
 @verb("plan", help="Show what would change, what it costs, and how long the rate limits take.", failed=_failed)
@@ -68,12 +76,12 @@ def command(session: Session, **values: Any) -> ExitCode:
 
 
 def plan_exit_code(plan: Plan, *, detailed: bool = False) -> ExitCode:
-    """6 or 8 when refused, 1 when it could not be made, 2 when asked for and there are changes, else 0."""
-    if plan.refusal is not None:
-        return plan.refusal
-    if plan.errored:
-        return ExitCode.ERROR
-    if ending(ExitCode.OK, plan.diagnostics) is ExitCode.ERROR:
+    """8 when a human must look, 6 when refused, 1 when it could not be made, 2 when asked for and there are changes."""
+    from lium_plan.planning.plan import needs_a_human
+
+    if plan.refusal is not None or needs_a_human(plan):
+        return worst((plan.refusal or ExitCode.OK, ExitCode.UNKNOWN_OUTCOME if needs_a_human(plan) else ExitCode.OK))
+    if plan.errored or ending(ExitCode.OK, plan.diagnostics) is ExitCode.ERROR:
         return ExitCode.ERROR
     return ExitCode.CHANGES if detailed and plan.has_changes else ExitCode.OK
 

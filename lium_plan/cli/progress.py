@@ -7,27 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import json
 import shutil
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TextIO
 
 from lium_plan.cli.printer import Printer
-from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
+from lium_plan.cli.redrawing import Redrawn
+from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error
 from lium_plan.views.board import Board
 from lium_plan.views.events_json import EventStream
 from lium_plan.views.events_text import event_text, heartbeat_text
 
 if TYPE_CHECKING:
-    from rich.live import Live
-
     from lium_plan.engine.events import Event
     from lium_plan.interrupts import Interrupt
     from lium_plan.views.documents import Document
 
 HEARTBEAT_S = 30.0
+QUIET_HEARTBEAT_S = 120.0
+"""With `-q`: what takes unusually long must not look dead."""
 REDRAW_S = 0.25
 
 
@@ -49,7 +50,7 @@ class JsonFile:
             self._file.write(line)
             self._file.flush()
         except OSError as fault:
-            self.lost = warning("json-into-incomplete", f"{self._path} is not complete: {fault.strerror}")
+            self.lost = error("json-into-incomplete", f"{self._path} is not complete: {fault.strerror}")
             self.close()
 
     def close(self) -> None:
@@ -58,23 +59,9 @@ class JsonFile:
             try:
                 file.close()
             except OSError as fault:
-                self.lost = self.lost or warning(
+                self.lost = self.lost or error(
                     "json-into-incomplete", f"{self._path} is not complete: {fault.strerror}"
                 )
-
-
-class _PrinterFile(io.StringIO):
-    """stderr for rich, through the printer: a closed terminal must not end the process from inside rich."""
-
-    def __init__(self, printer: Printer) -> None:
-        self._printer = printer
-
-    def write(self, text: str) -> int:
-        self._printer.err(text)
-        return len(text)
-
-    def isatty(self) -> bool:
-        return True
 
 
 class Progress:
@@ -86,10 +73,21 @@ class Progress:
         self._into = into
         self._board = Board()
         self._stream = EventStream()
-        self._live: Live | None = None
+        self._live: Redrawn | None = None
         self._last_line = 0.0
+        self._heard: tuple[datetime, float] | None = None
+        """The server's time of the last event, and the loop's when it came."""
+
+    @property
+    def now(self) -> datetime:
+        """By the clock that events are stamped with, which is the server's: this machine's may be hours off."""
+        if self._heard is None:
+            return datetime.now(UTC)
+        at, then = self._heard
+        return at + timedelta(seconds=asyncio.get_running_loop().time() - then)
 
     def take(self, event: Event) -> None:
+        self._heard = event.at, asyncio.get_running_loop().time()
         changed = self._board.take(event)
         if self._as_json or self._into is not None:
             self._write(self._stream.lines(event))
@@ -102,7 +100,8 @@ class Progress:
                 self._printer_above(text)
         elif changed or event.type.value == "substitution":
             self._printer.talk(text)
-            self._last_line = asyncio.get_running_loop().time()
+            if not self._printer.quiet:
+                self._last_line = asyncio.get_running_loop().time()
 
     def close(self, exit_code: int, diagnostics: Iterable[Diagnostic] = ()) -> None:
         """The stream's last lines."""
@@ -113,7 +112,7 @@ class Progress:
 
     async def watch(self, interrupt: Interrupt) -> None:
         """Until cancelled."""
-        if self._as_json or self._printer.quiet:
+        if self._as_json:
             return
         self._last_line = asyncio.get_running_loop().time()
         if self._printer.live:
@@ -138,9 +137,13 @@ class Progress:
         now = asyncio.get_running_loop().time()
         if self._live is not None:
             self._redraw()
-        elif now - self._last_line >= HEARTBEAT_S and self._board.working():
-            self._printer.talk(heartbeat_text(self._board, datetime.now(UTC), self._printer.err_paint))
+        elif now - self._last_line >= self._heartbeat_s and self._board.working():
+            self._printer.err(heartbeat_text(self._board, self.now, self._printer.err_paint))
             self._last_line = now
+
+    @property
+    def _heartbeat_s(self) -> float:
+        return QUIET_HEARTBEAT_S if self._printer.quiet else HEARTBEAT_S
 
     def _write(self, documents: Iterable[Document]) -> None:
         for document in documents:
@@ -154,43 +157,29 @@ class Progress:
     # --- the live table ------------------------------------------------------------------------------------------
 
     def _open_live(self) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        console = Console(
-            file=_PrinterFile(self._printer),
-            force_terminal=True,
-            color_system="auto" if self._printer.err_paint.colours else None,
-            highlight=False,
-        )
-        self._live = Live(
-            console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
-        )
-        self._live.start()
+        self._live = Redrawn(self._printer.err)
         self._printer.above = self._printer_above
         self._redraw()
 
     def _redraw(self) -> None:
-        from lium_plan.views.events_live import live_table
+        from lium_plan.views.events_live import live_lines
 
         if self._live is not None and len(self._board):
             columns, lines = shutil.get_terminal_size()
-            table = live_table(self._board, datetime.now(UTC), width=columns, height=lines - 1)
-            self._live.update(table, refresh=True)
+            paint = replace(self._printer.err_paint, width=columns)
+            self._live.draw(live_lines(self._board, self.now, height=lines - 1, paint=paint))
 
     def _close_live(self) -> None:
         self._printer.above = None
         live, self._live = self._live, None
         if live is not None:
-            live.stop()
+            live.close()
 
     def _printer_above(self, text: str) -> None:
         if self._live is None:
             self._printer.err(text)
-            return
-        from rich.text import Text
-
-        self._live.console.print(Text.from_ansi(text.rstrip("\n")), soft_wrap=True)
+        else:
+            self._live.above(text)
 
 
 async def _within(event: asyncio.Event, seconds: float) -> bool:

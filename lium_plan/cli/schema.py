@@ -1,4 +1,4 @@
-"""`schema [manifest|state|plan]`: the JSON Schemas, made from the models."""
+"""`schema [manifest|state|plan|show|events]`: the JSON Schemas, made from the models."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from lium_plan.cli.session import Session
 from lium_plan.cli.verb import verb
 from lium_plan.diagnostics import ExitCode
 
-NAMES = ("manifest", "state", "plan")
+NAMES = ("manifest", "state", "plan", "show", "events")
 
 
-@verb("schema", help="Print the JSON Schema of the manifest (default), the state's snapshot, or the plan's document.")
+@verb("schema", help="Print a JSON Schema: of the manifest (default), the state's file, or what these verbs print.")
 @click.argument("name", type=click.Choice(NAMES), default="manifest")
 def command(session: Session, name: str) -> ExitCode:
     session.printer.out(schema_text(name))
@@ -28,6 +28,6 @@ def schema_text(name: str) -> str:
         from lium_plan.state.schema import render_state_schema
 
         return render_state_schema()
-    from lium_plan.views.plan_schema import plan_schema_text
+    from lium_plan.views.document_schemas import document_schema_text
 
-    return plan_schema_text()
+    return document_schema_text(name)

@@ -128,7 +128,7 @@ class Session:
             interrupt = Interrupt()
             task = asyncio.current_task()
             assert task is not None
-            with interrupt.listening(task.cancel):
+            with interrupt.listening(task.cancel, to_the_end=True):
                 self.printer.on_closed_terminal = interrupt.trigger
                 try:
                     return await work(interrupt)
@@ -175,11 +175,13 @@ class Session:
         return found if found.hint is None else replace(found, hint=self.typed(found.hint))
 
     def show(self, diagnostics: Iterable[Diagnostic]) -> None:
-        """Findings as text on stderr, each once a run."""
+        """Findings as text on stderr, each once a run; but for those that a plan has rows for."""
+        from lium_plan.diagnostics import NEW_RENTS_ONLY
         from lium_plan.views.diagnostics_text import diagnostics_text
 
         diagnostics = map(self.advised, diagnostics)
-        fresh = [item for item in dict.fromkeys(diagnostics) if item not in self._shown]
+        told = (item for item in diagnostics if item.code != NEW_RENTS_ONLY)
+        fresh = [item for item in dict.fromkeys(told) if item not in self._shown]
         self._shown.update(fresh)
         if self.options.quiet:
             fresh = [item for item in fresh if item.severity == "error"]

@@ -25,6 +25,7 @@ else:
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 LONGEST_S = 3650 * 86400
 LARGEST_USD = 10**9
+USUAL_WAIT_S = 900.0
 _USD = re.compile(r"\$?([0-9]{1,10}(?:\.[0-9]{1,12})?)")
 
 
@@ -104,7 +105,9 @@ run_options = options(
         "--parallelism", type=click.IntRange(0), metavar="N", help="Actions at once; 0: no limit but the server's."
     ),
     click.option("--lock-timeout", type=DURATION, default=0.0, metavar="D", help="Wait for the lock (0s)."),
-    click.option("--wait-timeout", type=DURATION, default=900.0, metavar="D", help="Wait for things to go (15m)."),
+    click.option(
+        "--wait-timeout", type=DURATION, default=USUAL_WAIT_S, metavar="D", help="Wait for things to go (15m)."
+    ),
 )
 
 guard_options = options(
@@ -126,6 +129,7 @@ apply_options = options(
     ),
     click.option("--strict-offers", is_flag=True, help="Rent exactly the planned nodes or nothing."),
     click.option("--force-replace", is_flag=True, help="Replace even if nothing affordable is on offer."),
+    click.option("--notify", metavar="CMD", help="Run this at the end; it gets JSON about it on stdin."),
 )
 
 

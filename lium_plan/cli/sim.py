@@ -11,7 +11,7 @@ import click
 from lium_plan.cli.session import Session
 from lium_plan.cli.shared import DURATION, USD, usage
 from lium_plan.cli.verb import Verbs, json_option, verb
-from lium_plan.diagnostics import ExitCode, Failure, error
+from lium_plan.diagnostics import ExitCode, Failure, error, in_words
 
 
 @verb("serve", help="Run a local Lium in the foreground; its address and key on stdout, for `eval`.")
@@ -111,7 +111,9 @@ def reset_command(session: Session) -> ExitCode:
         connection.request("POST", "/_sim/reset", body=json.dumps({}), headers={"Content-Type": "application/json"})
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as fault:
-        raise Failure(ExitCode.ERROR, (error("local-lium", f"the local Lium did not answer: {fault}"),)) from None
+        raise Failure(
+            ExitCode.ERROR, (error("local-lium", f"the local Lium did not answer: {in_words(fault)}"),)
+        ) from None
     finally:
         connection.close()
     if status >= 300:

@@ -11,7 +11,7 @@ import click
 from lium_plan.cli.session import Session
 from lium_plan.cli.shared import DURATION, manifest_options, sources
 from lium_plan.cli.verb import options, verb
-from lium_plan.diagnostics import ExitCode, Failure, Severity, error
+from lium_plan.diagnostics import ExitCode, Failure, Severity, counted, error
 
 edit_options = options(
     click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing."),
@@ -100,9 +100,11 @@ def repair_command(session: Session, dry_run: bool, lock_timeout: float) -> Exit
         return ExitCode.OK
     session.show(done.findings)
     released = f", {done.released} released" if done.released else ""
-    _say_done(session, dry_run, f"{done.records} resources{released}, serial {done.serial}.{_kept(done.kept)}")
+    _say_done(
+        session, dry_run, f"{counted(done.records, 'resource')}{released}, serial {done.serial}.{_kept(done.kept)}"
+    )
     lost = any(item.severity is Severity.ERROR for item in done.findings)
-    return ExitCode.PARTIAL if lost and not dry_run else ExitCode.OK
+    return ExitCode.PARTIAL if lost else ExitCode.OK
 
 
 @verb("recover", help="Build a lost state anew from the marks on the account and the manifest.")

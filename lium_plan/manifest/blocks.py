@@ -42,11 +42,11 @@ class ValidationBlock(Block):
 class VariableBlock(Block):
     """A value given from outside: --var, --var-file, LIUM_PLAN_VAR_NAME, or the default."""
 
-    type: VariableTypeField = VariableType.STRING
+    type: VariableTypeField = Field(VariableType.STRING, description="What a value must be; default string")
     default: Anything = Field(None, description="Without one, the value must be given")
-    description: String | None = None
+    description: String | None = Field(None, description="What it is for, for whoever has to give it")
     sensitive: Flag = Field(False, description="Never shown nor stored; only for env: and registry_auth")
-    validation: ValidationBlock | None = None
+    validation: ValidationBlock | None = Field(None, description="What values are allowed")
 
     @property
     def has_default(self) -> bool:
@@ -58,26 +58,26 @@ class PolicyBlock(Block):
 
     max_hourly_cost: Money | None = Field(None, description="USD per hour")
     max_total_cost: Money | None = Field(None, description="USD spent and still possible; every fleet needs a ttl")
-    require_ttl: Flag = False
+    require_ttl: Flag = Field(False, description="Refuse fleets without a ttl")
     max_destroy: Percentage | None = Field(None, description="Pods deleted, replaced or rebooted by one apply")
 
 
 class ImportBlock(Block):
     """Take an existing remote object under management."""
 
-    to: ExactAddress
-    id: Uuid
+    to: ExactAddress = Field(description="The address that it gets here; it must be declared")
+    id: Uuid = Field(description="Its id on the account")
 
 
 class MovedBlock(Block):
     """What was declared under one address is now declared under another."""
 
-    from_: GroupAddress = Field(alias="from")
-    to: GroupAddress
+    from_: GroupAddress = Field(alias="from", description="The address that it had")
+    to: GroupAddress = Field(description="The address that it has now; it must be declared")
 
 
 class RemovedBlock(Block):
     """No longer declared here. `destroy: false` releases it instead of deleting it."""
 
-    from_: GroupAddress = Field(alias="from")
-    destroy: Flag = True
+    from_: GroupAddress = Field(alias="from", description="The address that it had; no longer declared")
+    destroy: Flag = Field(True, description="false: given up, and left running on the account")

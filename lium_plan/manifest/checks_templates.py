@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lium_plan.manifest.checks import Findings
 from lium_plan.manifest.checks_ignored import check_ignored
+from lium_plan.manifest.schema import DROPPED_MOUNTS
 from lium_plan.manifest.tree import Path
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
 DROPPED_ENVIRONMENT = frozenset({"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "NODE_PATH"})
 """Keys that the server drops from a template's environment without a word (contract §2.9.3)."""
-DROPPED_MOUNTS = ("/bin", "/dev", "/etc", "/proc", "/sys")
 REFUSED_WORDS = frozenset({"exec", "ls"})
 _REFUSED_CHARACTERS = frozenset("&;|$(){}<>`\n\r")
 _DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io", "registry.hub.docker.com")

@@ -57,10 +57,10 @@ class Document:
         return self._lines[number] if 0 <= number < len(self._lines) else ""
 
     def shown_line(self, place: Place) -> str | None:
-        """The line for showing under a message: shortened, nothing in it that steers a terminal."""
+        """The line for showing under a message: cut well behind the place, nothing in it that steers a terminal."""
         if self.private:
             return None
-        line = self.line(place[0])[:200]
+        line = self.line(place[0])[: place[1] + 200]
         return "".join(char if char.isprintable() or char == "\t" else "\ufffd" for char in line)
 
     def position(self, place: Place) -> Position:

@@ -2,6 +2,7 @@
 
 `python -m lium_plan.manifest.schema` writes `schemas/manifest.schema.json`; a test keeps that fresh. Owns nothing of
 the meaning: every type's schema stands beside its reader in `kinds.fields`. `${{ … }}` is allowed in every typed field.
+What no schema can say is left to `validate`: sums and comparisons (`4..2`, `90m`), names that must be declared.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from lium_plan.kinds.fields import Schema
 
+DROPPED_MOUNTS = ("/bin", "/dev", "/etc", "/proc", "/sys")
+"""Below them the server mounts no local volume (contract §2.9)."""
 SCHEMA_ID = "manifest.schema.json"
 _NAMES = {
     "variables": "[a-z_][a-z0-9_]{0,63}",
@@ -66,7 +69,10 @@ def schema() -> Schema:
         },
         "variables": _entries("variables", "VariableBlock", "Values given from outside"),
         **{key: _entries(key, model.__name__, model.__doc__ or "") for key, model in models.items()},
-        "policy": {"anyOf": [{"$ref": "#/$defs/PolicyBlock"}, {"type": "null"}]},
+        "policy": {
+            "description": _first_line(blocks.PolicyBlock),
+            "anyOf": [{"$ref": "#/$defs/PolicyBlock"}, {"type": "null"}],
+        },
         "outputs": {
             "description": "Values shown after an apply and by `lium-plan output`",
             "type": ["object", "null"],
@@ -74,7 +80,11 @@ def schema() -> Schema:
             "additionalProperties": {"type": ["string", "number", "boolean"]},
         },
         **{
-            key: {"type": ["array", "null"], "items": {"$ref": f"#/$defs/{model.__name__}"}}
+            key: {
+                "description": _first_line(model),
+                "type": ["array", "null"],
+                "items": {"$ref": f"#/$defs/{model.__name__}"},
+            }
             for key, model in lists.items()
         },
     }
@@ -90,14 +100,55 @@ def schema() -> Schema:
     }
 
 
+def _first_line(model: type[BaseModel]) -> str:
+    return (model.__doc__ or "").strip().splitlines()[0]
+
+
+def _given(name: str) -> Schema:
+    """Written, and not null."""
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+
+
+def _unless_expression(rule: Schema) -> Schema:
+    from lium_plan.kinds.fields import EXPRESSION
+
+    return {"anyOf": [rule, EXPRESSION]}
+
+
+def _rules() -> dict[str, Schema]:
+    """What `checks` says of an entry's fields together, as far as JSON Schema can say it; by section."""
+    foreign: Schema = {"if": _given("id"), "then": {"maxProperties": 1}}
+    one_word: Schema = {"not": {"type": "string", "pattern": r"\S\s+\S"}}
+    kept_mount: Schema = {"not": {"type": "string", "pattern": f"^(?:{'|'.join(DROPPED_MOUNTS)})(?:/|$)"}}
+    ready: Schema = {"if": {"type": "object"}, "then": {"oneOf": [_given("port"), _given("command")]}}
+    return {
+        "volumes": foreign,
+        "templates": {
+            "allOf": [foreign, {"anyOf": [_given("image"), _given("id")]}],
+            "properties": {"entrypoint": _unless_expression(one_word), "local_volume": kept_mount},
+        },
+        "fleets": {
+            "not": {"allOf": [_given("template"), _given("image")]},
+            "properties": {"bootstrap": {"properties": {"ready": ready}}},
+        },
+        "tasks": {
+            "properties": {"commands": {"minItems": 1}},
+            "if": {"required": ["on_completion"], "properties": {"on_completion": {"const": "destroy-fleet"}}},
+            "then": {"properties": {"wait": _unless_expression({"const": "completed"})}},
+        },
+    }
+
+
 def _entries(key: str, model: str, description: str) -> Schema:
+    entry: Schema = {"$ref": f"#/$defs/{model}"}
+    if key == "volumes":
+        entry = {"anyOf": [entry, {"type": "null"}]}
+    rule = _rules().get(key)
     return {
         "description": description.strip().splitlines()[0] if description.strip() else key,
         "type": ["object", "null"],
         "propertyNames": {"pattern": f"^{_NAMES.get(key, NAME)}$"},
-        "additionalProperties": {"anyOf": [{"$ref": f"#/$defs/{model}"}, {"type": "null"}]}
-        if key == "volumes"
-        else {"$ref": f"#/$defs/{model}"},
+        "additionalProperties": entry if rule is None else {"allOf": [entry, rule]},
     }
 
 

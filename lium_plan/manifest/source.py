@@ -75,7 +75,7 @@ def read_bytes(path: Path, name: str, diagnostics: Diagnostics, *, limit: int = 
                 return None
             data = stream.read(limit + 1) if status.st_size <= limit else b" " * (limit + 1)
     except OSError as fault:
-        reason = fault.strerror or type(fault).__name__
+        reason = fault.strerror or str(fault)
         diagnostics.add(error("unreadable-file", f"can't read {name}: {reason}", position=place))
         return None
     except ValueError:

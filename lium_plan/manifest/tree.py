@@ -6,7 +6,7 @@ Nothing is changed in place: what differs is copied, so that the tree as written
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from lium_plan.diagnostics import Diagnostic, Diagnostics, Position, Severity
 from lium_plan.expressions import ExpressionError, Text, has_expression, parse
@@ -172,26 +172,51 @@ class Filler:
 
     def _scalar(self, text: str, path: Path, document: Document, at: Place, *, sensitive: bool) -> object:
         try:
-            filled = self.resolve(parse(text), document, sensitive)
+            parsed = parse(text)
         except ExpressionError as fault:
-            self.broken.add(path)
-            if not isinstance(fault, Known):
-                place = offset_place(document, at, text, fault.offset)
-                self.diagnostics.add(
-                    Diagnostic(
-                        Severity.ERROR,
-                        "bad-expression",
-                        printable(str(fault)),
-                        self.address_of(path),
-                        document.position(place),
-                        source_line=document.shown_line(place),
-                    )
-                )
-            return text
+            return self._misunderstood(text, path, document, at, (fault,))
+        try:
+            filled = self.resolve(parsed, document, sensitive)
+        except ExpressionError as fault:
+            faults, rest = self._each(parsed, document, sensitive=sensitive)
+            if not rest.known:
+                self.texts.append((path, rest))  # what it refers to is checked all the same
+            return self._misunderstood(text, path, document, at, faults or (fault,))
         if filled.known and not filled.sensitive:
             return filled.value(lambda _: None)
         self.texts.append((path, filled))
         return filled
+
+    def _each(self, text: Text, document: Document, *, sensitive: bool) -> tuple[tuple[ExpressionError, ...], Text]:
+        """The faults of all parts of a text, and the text without those parts."""
+        faults: list[ExpressionError] = []
+        sound: list[Text] = []
+        for part in text.parts:
+            try:
+                sound.append(self.resolve(Text((part,)), document, sensitive))
+            except ExpressionError as fault:
+                faults.append(fault)
+        return tuple(faults), Text(tuple(part for each in sound for part in each.parts))
+
+    def _misunderstood(
+        self, text: str, path: Path, document: Document, at: Place, faults: Iterable[ExpressionError]
+    ) -> str:
+        self.broken.add(path)
+        for fault in faults:
+            if isinstance(fault, Known):
+                continue
+            place = offset_place(document, at, text, fault.offset)
+            self.diagnostics.add(
+                Diagnostic(
+                    Severity.ERROR,
+                    "bad-expression",
+                    printable(str(fault)),
+                    self.address_of(path),
+                    document.position(place),
+                    source_line=document.shown_line(place),
+                )
+            )
+        return text
 
 
 class Known(ExpressionError):

@@ -6,15 +6,16 @@ them; and, where it is asked for, giving back what a failed run made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from lium_plan.addresses import Address
+from lium_plan.addresses import Address, parse
 from lium_plan.diagnostics import ExitCode, warning
 from lium_plan.engine.apply import action_id
 from lium_plan.engine.events import ActionResult, ResultKind
 from lium_plan.kinds.desired import Fleet
 from lium_plan.kinds.protocol import Driver, Verb
+from lium_plan.kinds.registry import kind
 from lium_plan.lium.errors import LiumError
 from lium_plan.operations.planning import Planned
 from lium_plan.operations.session import Session, only
@@ -35,15 +36,16 @@ async def finish(
     drivers: Mapping[str, Driver],
     planned: Planned,
     results: tuple[ActionResult, ...],
+    before: Collection[str],
 ) -> None:
-    """Everything that belongs to the end of a walk that was not interrupted."""
+    """Everything that belongs to the end of a walk that was not interrupted. `before`: the ids of what there was."""
     await _rented_after_all(session, ledger, drivers)
-    forgiven = await _ranged_fleets(session, ledger, drivers, planned, results)
+    forgiven = await _ranged_fleets(session, ledger, drivers, planned, results, before)
     bad = [result for result in results if result.kind in BAD and result.address not in forgiven]
     if bad:
         session.outcome.codes.add(ExitCode.PARTIAL)
         if session.options.destroy_new_on_failure and not session.request.destroying:
-            await _destroy(session, ledger, drivers, _made(results, ledger))
+            await _destroy(session, ledger, drivers, _made(results, ledger, before))
     ended = _ended_fleets(planned, ledger)
     if ended and not session.interrupted:
         # What else went wrong must neither keep such a fleet nor be tried again on this occasion.
@@ -86,18 +88,18 @@ async def _ranged_fleets(
     drivers: Mapping[str, Driver],
     planned: Planned,
     results: tuple[ActionResult, ...],
+    before: Collection[str],
 ) -> frozenset[Address]:
     """The addresses whose failure is none, because their fleet has at least MIN members."""
-    short = _short_members(planned, results)
-    if not short or planned.desired is None:
-        return frozenset()
+    fleets: Mapping[str, Fleet] = planned.desired.fleets if planned.desired is not None else {}
     forgiven: set[Address] = set()
     enough = False
-    for name, missing in short.items():
-        fleet = planned.desired.fleets[name]
+    for name, missing in _short_members(fleets, results).items():
+        fleet = fleets[name]
         living = sum(record.kind == "pod" and record.address.name == name for record in ledger.records().values())
         if living < fleet.minimum:
-            made = [address for address in _made(results, ledger) if address.head == "fleet" and address.name == name]
+            made = _made(results, ledger, before)
+            made = [address for address in made if address.head == "fleet" and address.name == name]
             await _destroy(session, ledger, drivers, made)
             continue
         enough = True
@@ -120,9 +122,8 @@ async def _ranged_fleets(
     return frozenset(forgiven)
 
 
-def _short_members(planned: Planned, results: Iterable[ActionResult]) -> dict[str, list[Address]]:
+def _short_members(fleets: Mapping[str, Fleet], results: Iterable[ActionResult]) -> dict[str, list[Address]]:
     """Members of ranged fleets that failed for want of capacity, by fleet."""
-    fleets: Mapping[str, Fleet] = planned.desired.fleets if planned.desired is not None else {}
     short: dict[str, list[Address]] = {}
     for result in results:
         fleet = fleets.get(result.address.name) if result.address.kind == "pod" else None
@@ -148,23 +149,41 @@ def _with_dependents(plan: Plan, addresses: Iterable[Address]) -> set[Address]:
 # --- giving back ---------------------------------------------------------------------------------------------
 
 
-def _made(results: Iterable[ActionResult], ledger: JournaledLedger) -> list[Address]:
-    """What this run created and still has."""
-    return [
-        result.address for result in results if result.verb is Verb.CREATE and ledger.record(result.address) is not None
-    ]
+def _made(results: Iterable[ActionResult], ledger: JournaledLedger, before: Collection[str]) -> list[Address]:
+    """What this run created and still has, replacements too. `before`: the ids of what there was.
+
+    What something older has come to use meanwhile is left out: that would have to go with it.
+    """
+    verbs = (Verb.CREATE, Verb.REPLACE)
+    records = (ledger.record(result.address) for result in results if result.verb in verbs)
+    made = {record.address: record for record in records if record is not None and record.id not in before}
+    while in_use := {
+        address
+        for record in ledger.records().values()
+        if not kind(record.kind).hosted and not record.deposed and record.address not in made
+        for address in record.depends_on
+        if address in made
+    }:
+        made = {address: record for address, record in made.items() if address not in in_use}
+    return list(made)
 
 
 async def _destroy(
     session: Session, ledger: JournaledLedger, drivers: Mapping[str, Driver], addresses: Iterable[Address]
 ) -> None:
+    """The run has failed already when it comes to this. What was replaced and is still there stays."""
     targets = tuple(str(address) for address in addresses)
     if not targets:
         return
     planned = await session.plan(ledger.state, request=PlanRequest(destroying=True, targets=targets))
-    results = await session.carry_out(ledger, drivers, planned)
-    if any(result.kind in BAD for result in results):
-        session.outcome.codes.add(ExitCode.PARTIAL)
+    new = tuple(action for action in planned.plan.actions if action.deposed_id is None)
+    await session.carry_out(ledger, drivers, only(planned, new))
+
+
+def remember(ledger: JournaledLedger, planned: Planned) -> None:
+    """Tasks that take their fleets with them leave a trace: otherwise the next plan would rent and run it all again."""
+    for address, completion in planned.completions.items():
+        ledger.complete(parse(address), completion)
 
 
 def _ended_fleets(planned: Planned, ledger: JournaledLedger) -> tuple[str, ...]:
@@ -187,10 +206,11 @@ async def _end_fleets(
         ledger.state, request=replace(session.request, targets=targets) if targets else session.request
     )
     if planned.plan.refusal is not None:
+        # Its errors end a run that did something with 3; the plan's own code would say that nothing was changed.
         session.outcome.diagnostics.extend(planned.plan.diagnostics)
-        session.outcome.codes.add(planned.plan.refusal)
         return
     ending = tuple(action for action in planned.plan.actions if action.verb in (Verb.DESTROY, Verb.FORGET))
+    remember(ledger, planned)
     results = await session.carry_out(ledger, drivers, only(planned, ending))
     if any(result.kind in BAD for result in results):
         session.outcome.codes.add(ExitCode.PARTIAL)

@@ -18,19 +18,18 @@ from lium_plan.engine.events import Event, EventType, RunReport
 from lium_plan.engine.run import price_of
 from lium_plan.interrupts import Interrupt
 from lium_plan.kinds.protocol import Driver, Json
-from lium_plan.operations.aftermath import finish
+from lium_plan.operations.aftermath import finish, remember
 from lium_plan.operations.connecting import connect, open_drivers
 from lium_plan.operations.outside import REAL, Outside
 from lium_plan.operations.planning import Planned, unborn_state
 from lium_plan.operations.proving import look_without_state, prove
 from lium_plan.operations.reporting import output_rows, report
-from lium_plan.operations.saved import load_plan, staleness
+from lium_plan.operations.saved import load_plan, not_on_offer, staleness, without_state
 from lium_plan.operations.session import Session, only
 from lium_plan.operations.settling import settle, watch_misnamed
 from lium_plan.operations.validating import load_manifest
 from lium_plan.planning.order import Graph
-from lium_plan.planning.plan import Plan
-from lium_plan.planning.planner import needs_a_human
+from lium_plan.planning.plan import Plan, needs_a_human
 from lium_plan.planning.situation import check_allowances
 from lium_plan.requests import ApplyRequest, PlanRequest, Sources
 from lium_plan.settings import Settings
@@ -65,6 +64,9 @@ async def apply(
     run_id = outside.random_bytes(6).hex()
     command = "destroy" if request.destroying else "apply"
     if request.destroying and store.load().state is None:
+        stale = None if saved is None else without_state(saved, settings)
+        if stale is not None:
+            raise Failure(ExitCode.STALE, (stale,))
         found = await look_without_state(settings, request, outside)
         return RunReport(run_id, (), Decimal(0), 0, stack=settings.stack, diagnostics=found)
     owner = this_process(who=_who(), command=f"lium-plan {command}", run=run_id, since=outside.now())
@@ -110,22 +112,22 @@ def _texts(value: Json) -> tuple[str, ...]:
 async def _run(
     session: Session, store: Store, state: State, *, born: bool, saved: Plan | None, approve: Approval
 ) -> RunReport:
-    planned = await _reviewed(await session.plan(state, born=born), saved)
+    planned = await _reviewed(await session.plan(state, born=born), saved, strict=session.options.strict_offers)
     check_allowances(planned.desired, state, session.request)
     plan = planned.plan
     _announce(session.emitter, plan, state)
     approved = approve(plan)
-    if plan.refusal is not None:
-        raise Failure(plan.refusal, plan.diagnostics)
+    if plan.refusal is not None or plan.errored:
+        raise Failure(plan.refusal or ExitCode.ERROR, plan.diagnostics)
     if not approved:
         return report(session, state, ExitCode.ERROR)
     ledger = _open_ledger(session, store, state, born=born)
     drivers = open_drivers(session.settings, session.connection, state)
     try:
+        if session.request.rename_project and session.manifest is not None:
+            ledger.rename(session.manifest.project)
         if plan.actions or plan.open or planned.observed.late:
             ledger.bind(planned.observed.account_id, planned.observed.workspace_id)
-            if session.request.rename_project and session.manifest is not None:
-                ledger.rename(session.manifest.project)
             await _do(session, ledger, drivers, planned)
         else:
             _judge(session, plan)
@@ -159,18 +161,24 @@ def _end_with(session: Session, failure: Failure, *, changed: bool) -> None:
     session.outcome.codes.add(ExitCode.PARTIAL if failure.exit_code is ExitCode.ERROR else failure.exit_code)
 
 
-async def _reviewed(planned: Planned, saved: Plan | None) -> Planned:
-    """What was reviewed is what runs: the saved plan's offers and ceilings, with the refusals of now."""
+async def _reviewed(planned: Planned, saved: Plan | None, *, strict: bool) -> Planned:
+    """What was reviewed is what runs: the saved plan's offers and ceilings, with the refusals of now.
+
+    `strict`: and no other offers. Then nothing is sent at all unless all of them can still be had.
+    """
     if saved is None:
         return planned
     stale = staleness(saved, planned.plan)
+    if stale is None and strict:
+        stale = not_on_offer(saved, planned.observed.feed)
     if stale is not None:
         raise Failure(ExitCode.STALE, (stale,))
     now = planned.plan
     limits = (saved.cost.ceiling_per_hour_usd, now.cost.ceiling_per_hour_usd)
     limit = min((limit for limit in limits if limit is not None), default=None)
     cost = replace(saved.cost, ceiling_per_hour_usd=limit)
-    return replace(planned, plan=replace(saved, cost=cost, refusal=now.refusal, diagnostics=now.diagnostics))
+    plan = replace(saved, cost=cost, refusal=now.refusal, errored=now.errored, diagnostics=now.diagnostics)
+    return replace(planned, plan=plan)
 
 
 async def _do(session: Session, ledger: JournaledLedger, drivers: Mapping[str, Driver], planned: Planned) -> None:
@@ -187,12 +195,15 @@ async def _do(session: Session, ledger: JournaledLedger, drivers: Mapping[str, D
     _judge(session, (current or planned).plan)
     if current is None:
         return
+    if not looking_only:
+        remember(ledger, current)
+    before = {record.id for record in ledger.records().values() if record.id is not None}
     run = session.open_run(ledger, drivers, current)
     results = await session.carry_out(ledger, drivers, current, run=run)
     if session.interrupted:
         return
     if not looking_only:
-        await finish(session, ledger, drivers, current, results)
+        await finish(session, ledger, drivers, current, results, before)
     if current.desired is not None and not session.request.destroying:
         values = {name: text.value(run.lookup) for name, text in current.desired.outputs.items() if not text.sensitive}
         _keep_outputs(session, ledger, values)

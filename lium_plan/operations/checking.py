@@ -8,13 +8,14 @@ from decimal import Decimal
 from typing import TypeVar
 
 from lium_plan.answers import Check
-from lium_plan.diagnostics import Failure
+from lium_plan.diagnostics import Failure, counted
 from lium_plan.lium.client import LiumClient
 from lium_plan.lium.errors import LiumError, ScopeError
 from lium_plan.money import amount
 from lium_plan.operations.connecting import connect
 from lium_plan.operations.outside import open_local_store
 from lium_plan.settings import Settings
+from lium_plan.ssh.errors import KeyUnusable
 from lium_plan.ssh.keys import public_key_line
 
 CLOCK_TOLERANCE_S = 60.0
@@ -48,8 +49,8 @@ def _ssh_key(settings: Settings) -> Check:
         public_key_line(path)
     except Failure as failure:
         return Check("ssh-key", False, failure.diagnostics[0].message, failure.diagnostics[0].hint)
-    except (OSError, ValueError) as failure:
-        return Check("ssh-key", False, str(failure), "make one with `ssh-keygen -t ed25519`")
+    except KeyUnusable as failure:
+        return Check("ssh-key", False, f"{failure.path} can't be used: {failure.reason}", failure.hint)
     return Check("ssh-key", True, str(path))
 
 
@@ -61,9 +62,14 @@ def _state(settings: Settings) -> Check:
     if loaded.state is None:
         return Check("state", True, f"none yet in {settings.state_dir} for stack {settings.stack}")
     opened = len(loaded.state.open)
-    detail = f"{len(loaded.state.records)} resources, serial {loaded.state.serial}"
+    detail = f"{counted(len(loaded.state.records), 'resource')}, serial {loaded.state.serial}"
     if opened:
-        return Check("state", False, f"{detail}; {opened} effects are open", "run `lium-plan apply`: it settles them")
+        return Check(
+            "state",
+            False,
+            f"{detail}; {counted(opened, 'effect')} without a recorded outcome",
+            "run `lium-plan apply`: it settles them",
+        )
     return Check("state", True, detail)
 
 

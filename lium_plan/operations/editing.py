@@ -19,6 +19,7 @@ from lium_plan.operations.applying import without_values
 from lium_plan.operations.outside import REAL, Outside
 from lium_plan.operations.states import require_state
 from lium_plan.settings import Settings
+from lium_plan.state.events import AuditEvent, events_of_replacement
 from lium_plan.state.journal import JournaledLedger, RunIdentity
 from lium_plan.state.lock import Owner, this_process
 from lium_plan.state.model import State
@@ -41,6 +42,12 @@ def owner_of(command: str, outside: Outside = REAL) -> Owner:
     """Who holds the lock, for others to read."""
     run = outside.random_bytes(6).hex()
     return this_process(who=user(), command=f"lium-plan {command}", run=run, since=outside.now())
+
+
+def told_of(action: str, owner: Owner, before: State | None, after: State) -> tuple[AuditEvent, ...]:
+    """For the audit log: one state in place of another."""
+    who = f"{owner.who}@{owner.host}"
+    return tuple(events_of_replacement(before, after, at=owner.since, run=owner.run, who=who, action=action))
 
 
 @asynccontextmanager

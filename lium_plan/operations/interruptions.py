@@ -54,6 +54,7 @@ class Rescuer:
 
     async def rescue(self, action: Action, lost: Interrupted) -> bool:
         """Whether another pod stands at the lost one's address, set up as far as `action` needs it."""
+        self._session.outcome.lost.add(lost.pod_id)
         desired = self._planned.desired
         resource = None if desired is None else desired.resources.get(lost.pod)
         if resource is None or not resource.spec.interruption_retry_s:

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from lium_plan.addresses import Address
 from lium_plan.answers import LeftOut, OffersAnswer, OffersQuery
-from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
+from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, counted, error, warning
 from lium_plan.kinds.pod.offers import ANY, Feed, Offer, Requirement, Tier
 from lium_plan.kinds.pod.spec import requirement_of as fleet_requirement
 from lium_plan.kinds.registry import kind
@@ -70,7 +70,7 @@ def _missing(feed: Feed, fitting: Sequence[Offer], placed: Mapping[Address, Plac
         address, found = lacking[0]
         yield warning(
             "no-offer",
-            f"nothing for {len(lacking)} of {len(placed)} members: {why_nothing(found.exclusions)}",
+            f"nothing for {len(lacking)} of {counted(len(placed), 'member')}: {why_nothing(found.exclusions)}",
             address=f"fleet.{address.name}",
         )
     elif not fitting and feed.offers:

@@ -32,12 +32,11 @@ from lium_plan.state.journal import JournaledLedger
 from lium_plan.state.local import stacks_in
 from lium_plan.state.model import State
 from lium_plan.together import together
+from lium_plan.views.orphans_view import delete_spared
 
 LOOK_EVERY_S = 2.0
 AGAIN_EVERY_S = 10.0
 """Between two tries of a delete that the server refuses for now."""
-SPARED = "volume"
-"""What holds data goes by its id alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,18 +172,27 @@ async def delete_orphans(
         for ledger in ledgers.values():
             ledger.compact()
     gone = {item.orphan.id for item in done if item.gone}
-    return Orphans(
+    after = Orphans(
         tuple(item for item in left.lost if item.id not in gone),
         tuple(item for item in left.other_lineage if item.id not in gone),
         left.foreign,
         tuple(done),
         (*left.diagnostics, *deleter.diagnostics),
     )
+    return after if ids or not after.spared else replace(after, diagnostics=(*after.diagnostics, _not_deleted(after)))
+
+
+def _not_deleted(found: Orphans) -> Diagnostic:
+    names = ", ".join(f"{item.name} ({item.id})" for item in found.spared)
+    what = f"volume {names} was" if len(found.spared) == 1 else f"volumes {names} were"
+    return warning(
+        "volume-kept", f"{what} not deleted: what holds data goes by its id alone", hint=delete_spared(found)
+    )
 
 
 def _chosen(found: Orphans, ids: Sequence[str], known: Known, *, again: bool = False) -> list[Orphan]:
     if not ids:
-        return [item for item in found.lost if item.kind != SPARED]
+        return [item for item in found.lost if item not in found.spared]
     by_id = {item.id: item for item in (*found.lost, *found.other_lineage)}
     foreign = {item.id: item for item in found.foreign}
     problems: list[Diagnostic] = []

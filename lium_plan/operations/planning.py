@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from lium_plan.diagnostics import Diagnostic, Failure, error
 from lium_plan.kinds.credential.spec import CredentialSpec
 from lium_plan.kinds.desired import Desired
 from lium_plan.kinds.pod.offers import Feed
-from lium_plan.kinds.protocol import Json
+from lium_plan.kinds.pod.spec import PodSpec
+from lium_plan.kinds.protocol import Json, Verb
 from lium_plan.kinds.template.spec import TemplateSpec
+from lium_plan.kinds.values import OnCompletion
 from lium_plan.manifest.expand import expand, outline
 from lium_plan.manifest.model import Manifest
 from lium_plan.manifest.source import collection_paused
@@ -22,7 +27,7 @@ from lium_plan.operations.outside import REAL, Outside
 from lium_plan.operations.validating import load_manifest, refuse_state_in_files
 from lium_plan.operations.visiting import observations, visit
 from lium_plan.planning.late import with_late
-from lium_plan.planning.members import completed_fleets, members_now
+from lium_plan.planning.members import completed_fleets, completions_by_records, members_now
 from lium_plan.planning.moving import relocate
 from lium_plan.planning.observed import Observed
 from lium_plan.planning.plan import Plan
@@ -30,6 +35,9 @@ from lium_plan.planning.planner import make_plan as plan_changes
 from lium_plan.planning.situation import check_allowances
 from lium_plan.requests import PlanRequest
 from lium_plan.settings import Settings
+from lium_plan.ssh.errors import KeyUnusable
+from lium_plan.ssh.keys import require_usable
+from lium_plan.state.entries import Completion
 from lium_plan.state.model import State, new_state
 
 
@@ -40,6 +48,8 @@ class Planned:
     plan: Plan
     desired: Desired | None
     observed: Observed
+    completions: Mapping[str, Completion] = field(default_factory=dict)
+    """Of tasks that take their fleet with them by this plan, for the state to remember, by address."""
 
 
 async def make_plan(settings: Settings, request: PlanRequest, *, outside: Outside = REAL) -> Plan:
@@ -63,6 +73,28 @@ async def make_plan(settings: Settings, request: PlanRequest, *, outside: Outsid
             planned = _with_variables(planned, manifest, request)
         gc.freeze()  # all of it stays to the end of the command: nothing is to be found among it
     return planned.plan
+
+
+@dataclass(frozen=True, slots=True)
+class Beforehand:
+    """What is known of a plan that could not be made, from the state and the manifest."""
+
+    project: str = ""
+    lineage: str | None = None
+    serial: int = 0
+
+
+def known_beforehand(settings: Settings, request: PlanRequest, *, outside: Outside = REAL) -> Beforehand:
+    """As far as they can be read: whatever is wrong with them was told already."""
+    known = Beforehand()
+    with suppress(Failure):
+        state = outside.open_store(settings).load().state
+        if state is not None:
+            known = Beforehand(state.project, state.lineage, state.serial)
+    with suppress(Failure):
+        if not request.destroying:
+            known = replace(known, project=load_manifest(settings, request.sources).project)
+    return known
 
 
 def _with_variables(planned: Planned, manifest: Manifest | None, request: PlanRequest) -> Planned:
@@ -130,11 +162,16 @@ async def _look_and_plan(
     if manifest is not None and request.refresh:
         observed = await _with_tasks(settings, connection, state, observed)
     known = state if born else None
-    desired = (
-        None
-        if manifest is None
-        else desired_now(manifest, settings.stack, with_late(known, observed)[0], observed, request, salt=state.salt)
-    )
+    completions: Mapping[str, Completion] = {}
+    desired = None
+    if manifest is not None:
+        seen = with_late(known, observed)[0]
+        completions = _completions(manifest, settings.stack, seen, observed, request)
+        if seen is not None and completions:
+            seen = replace(seen, completions={**seen.completions, **completions})
+        desired = desired_now(manifest, settings.stack, seen, observed, request, salt=state.salt)
+        wanted = {str(address) for address in desired.resources}
+        completions = {address: item for address, item in completions.items() if address not in wanted}
     if desired is not None:
         refuse_state_in_files(settings, desired)
         connection.client.hide(_told_to_server(desired))
@@ -150,7 +187,32 @@ async def _look_and_plan(
         stack=settings.stack,
         now=observed.at,
     )
-    return Planned(plan, desired, observed)
+    unusable = [] if desired is None else await _unusable_keys(settings, plan, desired)
+    if unusable:
+        plan = replace(plan, errored=True, diagnostics=(*plan.diagnostics, *unusable))
+    return Planned(plan, desired, observed, completions)
+
+
+async def _unusable_keys(settings: Settings, plan: Plan, desired: Desired) -> list[Diagnostic]:
+    """Each SSH key once that a pod is to be rented with and nobody could log in with: before anything is made."""
+    seen: set[str | None] = set()
+    found: list[Diagnostic] = []
+    for action in plan.actions:
+        resource = desired.resources.get(action.address)
+        if resource is None or action.verb not in (Verb.CREATE, Verb.REPLACE) or not isinstance(resource.spec, PodSpec):
+            continue
+        written = resource.spec.ssh_key
+        if written in seen:
+            continue
+        seen.add(written)
+        try:
+            await require_usable(Path(written) if written is not None else settings.require_ssh_key())
+        except Failure as failure:
+            found += (replace(item, address=str(action.address)) for item in failure.diagnostics)
+        except KeyUnusable as failure:
+            message = f"the SSH key {failure.path} can't be used: {failure.reason}"
+            found.append(error("ssh-key", message, address=str(action.address), hint=failure.hint))
+    return found
 
 
 def _told_to_server(desired: Desired) -> Iterator[str]:
@@ -168,6 +230,24 @@ async def _with_tasks(settings: Settings, connection: Connection, state: State, 
     connector = connection.outside.open_connector()
     visits = await visit(settings, connector, state, observed.observations, gpu=False, tails=False)
     return replace(observed, observations={**observed.observations, **observations(visits)})
+
+
+def _completions(
+    manifest: Manifest, stack: str, state: State | None, observed: Observed, request: PlanRequest
+) -> Mapping[str, Completion]:
+    """See `planning.members.completions_by_records`; a manifest without such tasks costs nothing."""
+    tasks = manifest.sections.get("tasks", {}).values()
+    if state is None or not any(str(task.on_completion) == OnCompletion.DESTROY_FLEET for task in tasks):
+        return {}
+    declared = outline(manifest)
+    moved = relocate(declared.moved, state, observed)
+    if moved.state is None:
+        return {}
+    members = members_now(declared, state, observed, request)
+    desired = expand(manifest, stack=stack, members=members, declared=declared)
+    found = completions_by_records(desired, moved.state, moved.observed, salt=state.salt, now=observed.at)
+    known = moved.state.completions
+    return {address: Completion(content, 0, at) for address, (content, at) in found.items() if address not in known}
 
 
 def desired_now(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
 from lium_plan.engine.events import EventType, Proof
@@ -16,7 +16,7 @@ from lium_plan.operations.outside import Outside
 from lium_plan.operations.session import Session
 from lium_plan.operations.states import other_stacks
 from lium_plan.operations.validating import load_manifest
-from lium_plan.planning.guards import bill_of, runs
+from lium_plan.planning.guards import bill_of, of_other_states, run_elsewhere, runs
 from lium_plan.requests import PlanRequest
 from lium_plan.settings import Settings
 from lium_plan.state.model import State, new_state
@@ -57,6 +57,8 @@ async def _ended_by_themselves(session: Session, before: State, state: State) ->
             bill = await session.connection.client.statement(record.id)
         except LiumError:
             continue  # it is gone all the same; the server does not say what it has cost
+        if not bill.removed:
+            continue  # the id was another pod's, which runs on
         proof = Proof(record.key, record.id, True, bill.removed_at, bill.total_usd)
         session.outcome.proofs.append(proof)
         session.emitter.emit(EventType.PROOF, details=_told(proof))
@@ -84,6 +86,7 @@ async def _look(
             left[record.id] = Proof(record.key, record.id, False, price_per_hour_usd=price)
     if session.request.targets or session.request.excludes:
         return survey.others
+    _tell_of_other_states(session, state, survey.others)
     released = {item.id for item in state.released}
     for found in survey.others:
         if found.id in released:
@@ -91,6 +94,23 @@ async def _look(
         elif found.lineage_mark == mark:
             left[found.id] = Proof(found.name, found.id, False, price_per_hour_usd=found.price_per_hour_usd)
     return survey.others
+
+
+def _tell_of_other_states(session: Session, state: State, others: Iterable[Marked]) -> None:
+    """What a second checkout of the same stack has rented is not ours to end, but whoever destroys must know of it."""
+    theirs = of_other_states(others, state.project, state.stack, lineage_mark(state.lineage))
+    if not theirs:
+        return
+    told = f"{run_elsewhere(theirs, state.project, state.stack)}, for {bill_of(theirs)}"
+    if session.request.allow_foreign_lineage:
+        session.outcome.diagnostics.append(warning("foreign-lineage", told))
+        return
+    hint = (
+        "that state ends them, or, if it is lost: lium-plan orphans; --allow-foreign-lineage if they are meant to stay"
+    )
+    session.outcome.diagnostics.append(error("foreign-lineage", told, hint=hint))
+    session.outcome.others = tuple(theirs)
+    session.outcome.codes.add(ExitCode.PARTIAL)
 
 
 def _released(found: Marked) -> Diagnostic:

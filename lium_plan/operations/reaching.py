@@ -9,8 +9,10 @@ from lium_plan.addresses import AddressError, parse_pattern, suggestion
 from lium_plan.answers import Place
 from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
 from lium_plan.kinds.protocol import Record
+from lium_plan.kinds.sessions import restarted_since
 from lium_plan.lium.errors import LiumError, NotFoundError
 from lium_plan.operations.connecting import connect
+from lium_plan.operations.outside import REAL, Outside
 from lium_plan.operations.states import load_state
 from lium_plan.settings import Settings
 from lium_plan.ssh.coordinates import parse_connect_command
@@ -31,18 +33,25 @@ def places(settings: Settings, pattern: str | None = None) -> tuple[Place, ...]:
     return tuple(_place(settings, record, _written(record)) for record in records if _written(record))
 
 
-async def place_now(settings: Settings, address: str) -> tuple[Place, tuple[Diagnostic, ...]]:
+async def place_now(
+    settings: Settings, address: str, *, outside: Outside = REAL
+) -> tuple[Place, tuple[Diagnostic, ...]]:
     """Where the pod at an address (or under a bootstrap or task) is now: a reboot may have moved it (contract §4.4).
 
-    Raises `Failure` for an address that isn't one pod, and for a pod that is gone or not running.
+    A pinned host key is forgotten where the pod's own history shows a reboot or restart since, and only there. Raises
+    `Failure` for an address that isn't one pod, and for a pod that is gone or not running.
     """
     state = load_state(settings)
     record = pod_under(state, one_record(state, address, ("pod", "bootstrap", "task")))
     written, diagnostics = _written(record), ()
     found: tuple[Diagnostic, ...] = diagnostics
     try:
-        async with connect(settings) as connection:
-            row = await connection.client.pod(str(record.id))
+        async with connect(settings, outside=outside) as connection:
+            client = connection.client
+            row = await client.pod(str(record.id))
+            pins = PinStore(settings.state_dir / "known_hosts")
+            if await restarted_since(client, row, pins.pin(str(record.id)), client.server_time()):
+                pins.forget_pin(str(record.id))
     except NotFoundError:
         raise _failure("pod-gone", record, "the server doesn't know this pod any more", "lium-plan apply") from None
     except LiumError as failure:

@@ -15,17 +15,17 @@ from decimal import Decimal
 
 from lium_plan.addresses import Address, parse
 from lium_plan.answers import Orphan, Recovered, Taken
-from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
+from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, counted, error, warning
 from lium_plan.kinds.credential.spec import address_for
 from lium_plan.kinds.desired import Desired, Move
 from lium_plan.kinds.holdings import HELD, Held, Holdings, load_holdings
 from lium_plan.kinds.protocol import Comparison, Record, Resource
 from lium_plan.kinds.registry import kind
-from lium_plan.manifest.expand import expand, outline
+from lium_plan.manifest.expand import expand
 from lium_plan.marks import pod_tail, scope_mark
 from lium_plan.money import rate
 from lium_plan.operations.connecting import Connection, api_failures, connect
-from lium_plan.operations.editing import owner_of
+from lium_plan.operations.editing import owner_of, told_of
 from lium_plan.operations.outside import REAL, Outside
 from lium_plan.operations.validating import load_manifest
 from lium_plan.planning.moving import targets
@@ -64,9 +64,8 @@ async def recover(
     _refuse_existing(store)
     async with connect(settings, outside=outside) as connection:
         account = await _look(connection, scope_mark(manifest.project, settings.stack), lineage)
-        members = _members_of(
-            account, {name: tuple(found) for name, found in manifest.members().items()}, outline(manifest).moved
-        )
+        numbers = tuple(_numbers(account.held["pod"]))
+        members = {name: tuple(dict.fromkeys((*found, *numbers))) for name, found in manifest.members().items()}
         desired = expand(manifest, stack=settings.stack, members=members)
         state = replace(
             new_state(
@@ -85,9 +84,11 @@ async def recover(
         found = Recovered(state.lineage, tuple(_taken(state)), tuple(building.left), tuple(building.diagnostics))
         if dry_run:
             return found
-        with await store.lock(owner_of("state recover", outside), timeout_s=lock_timeout_s):
+        owner = owner_of("state recover", outside)
+        with await store.lock(owner, timeout_s=lock_timeout_s):
             _refuse_existing(store)
-            return replace(found, kept=store.replace(state))
+            told = told_of("recover", owner, replace(state, records={}), state)
+            return replace(found, kept=store.replace(state, told))
 
 
 def _refuse_existing(store: Store) -> None:
@@ -97,7 +98,7 @@ def _refuse_existing(store: Store) -> None:
     except codec.Unreadable:
         return
     if state is not None and (state.records or state.open):
-        message = f"stack {state.stack} has a state that can be read, with {len(state.records)} resources"
+        message = f"stack {state.stack} has a state that can be read, with {counted(len(state.records), 'resource')}"
         hint = "what the account has beside it: lium-plan orphans; to take one of those: lium-plan import ADDRESS ID"
         raise Failure(ExitCode.ERROR, (error("state-exists", message, hint=hint),))
 
@@ -139,7 +140,9 @@ def _choose(ours: Iterable[Held], lineage: str | None) -> str:
             ExitCode.ERROR,
             (error("nothing-to-recover", message, hint="is it the right account? `lium-plan doctor` says"),),
         )
-    told = "; ".join(f"{mark}: {len(items)} things, {_cost_of(items)}" for mark, items in sorted(found.items()))
+    told = "; ".join(
+        f"{mark}: {counted(len(items), 'thing')}, {_cost_of(items)}" for mark, items in sorted(found.items())
+    )
     if asked is not None:
         raise Failure(ExitCode.ERROR, (error("no-such-lineage", f"nothing carries {asked}; there are {told}"),))
     if len(found) > 1:
@@ -155,22 +158,12 @@ def _cost_of(items: Iterable[Held]) -> str:
 # --- names to addresses --------------------------------------------------------------------------------------
 
 
-def _members_of(
-    account: _Account, written: Mapping[str, tuple[str, ...]], moved: tuple[Move, ...]
-) -> Mapping[str, tuple[str, ...]]:
-    """Of a fleet that is counted, the numbers that live count too, whichever they are."""
-    return {
-        name: tuple(dict.fromkeys((*members, *(_numbers(account, name, moved))))) for name, members in written.items()
-    }
-
-
-def _numbers(account: _Account, fleet: str, moved: tuple[Move, ...]) -> Iterator[str]:
-    for held in account.held["pod"]:
-        _, dash, member = (held.tail or "").rpartition("-")
-        if not dash or not member.isdigit() or str(int(member)) != member:
-            continue
-        address = Address.of("fleet", fleet, member)
-        if any(_pod_tail(name) == held.tail for name in (address, *_former(address, moved))):
+def _numbers(pods: Iterable[Held]) -> Iterator[str]:
+    """Of a fleet that is counted, the numbers that live count too, whatever is asked for now. One that no pod of the
+    fleet carries is an address at which nothing is found."""
+    for held in pods:
+        member = (held.tail or "").rpartition("-")[2]
+        if member.isdigit() and str(int(member)) == member:
             yield member
 
 
@@ -214,10 +207,9 @@ class _Building:
         return map(_pod_tail, (address, *_former(address, self.desired.moved)))
 
     def _volume_tails(self, address: Address) -> Iterator[str]:
-        written = str(self._resource(address).spec.name)
-        yield written
-        if written == address.name:  # it has no name of its own, so it was called as its address was then
-            yield from (former.name for former in _former(address, self.desired.moved))
+        yield str(self._resource(address).spec.name)
+        # Where it had no name of its own, it was called as its address was then.
+        yield from (former.name for former in _former(address, self.desired.moved))
 
     def _matched(self, name: str, tails_of: Callable[[Address], Iterator[str]]) -> list[tuple[Held, Address]]:
         addresses: dict[str, list[Address]] = defaultdict(list)
@@ -225,14 +217,15 @@ class _Building:
             if address.kind == name:
                 for tail in dict.fromkeys(tails_of(address)):
                     addresses[tail].append(address)
-        claims = Counter(held.tail for held in self.account.held[name])
+        fits = [(held, addresses.get(held.tail or "", [])) for held in self.account.held[name]]
+        # By address, not by name: what moved may stand beside what was made in its place since.
+        claims = Counter(fitting[0] for _, fitting in fits if len(fitting) == 1)
         matched = []
-        for held in self.account.held[name]:
-            fitting = addresses.get(held.tail or "", [])
-            if len(fitting) == 1 and claims[held.tail] == 1:
+        for held, fitting in fits:
+            if len(fitting) == 1 and claims[fitting[0]] == 1:
                 matched.append((held, fitting[0]))
             else:
-                self._leave(held, _why_left(fitting, claims[held.tail]))
+                self._leave(held, _why_left(fitting, claims))
         return matched
 
     def _resource(self, address: Address) -> Resource:
@@ -313,12 +306,12 @@ class _Building:
             self._put(found, login)
 
 
-def _why_left(fitting: list[Address], claims: int) -> str:
+def _why_left(fitting: list[Address], claims: Counter[Address]) -> str:
     if not fitting:
         return "its name fits no address of the manifest"
     if len(fitting) > 1:
         return f"its name fits {' and '.join(str(address) for address in fitting)}"
-    return f"{claims} carry the name of {fitting[0]}"
+    return f"{claims[fitting[0]]} carry the name of {fitting[0]}"
 
 
 def _taken(state: State) -> Iterator[Taken]:

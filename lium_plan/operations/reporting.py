@@ -19,7 +19,7 @@ NEEDS_ANOTHER = (ExitCode.PARTIAL, ExitCode.INTERRUPTED, ExitCode.UNKNOWN_OUTCOM
 def report(session: Session, state: State, *codes: ExitCode) -> RunReport:
     """The closing table's content; also emits the last `change_summary`, with the exit code."""
     outcome = session.outcome
-    pods = [record for record in state.records.values() if record.kind == "pod"]
+    pods = [record for record in state.records.values() if record.kind == "pod" and record.id not in outcome.lost]
     running = sum((kind(record.kind).price_per_hour_usd(record) for record in pods), Decimal(0))
     reserved = (effect.data.get("ceiling_per_hour_usd") for effect in state.open.values())
     possible = sum((Decimal(str(ceiling)) for ceiling in reserved if ceiling is not None), Decimal(0))
@@ -52,6 +52,8 @@ def report(session: Session, state: State, *codes: ExitCode) -> RunReport:
         open_per_hour_usd=possible,
         strays=len(strays),
         strays_per_hour_usd=sum((proof.price_per_hour_usd or Decimal(0) for proof in strays), Decimal(0)),
+        elsewhere=len(outcome.others),
+        elsewhere_per_hour_usd=sum((pod.price_per_hour_usd or Decimal(0) for pod in outcome.others), Decimal(0)),
         released=len(released),
         released_per_hour_usd=sum(released.values(), Decimal(0)),
         released_seen=seen,

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import stat
 from pathlib import Path
+from typing import NoReturn
 
-from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error
+from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, Position, error
+from lium_plan.kinds.pod.offers import Feed
+from lium_plan.money import rate
 from lium_plan.planning.plan import Action, Plan
+from lium_plan.settings import Settings
+from lium_plan.state.codec import is_as_written, with_checksum
+from lium_plan.state.positions import line_at
 from lium_plan.views.plan_json import plan_from_json, plan_to_json
 
 LARGEST_BYTES = 256 << 20
+CURE = "make a new one: lium-plan plan --out FILE"
 
 
 def save_plan(plan: Plan, path: Path) -> None:
@@ -21,12 +30,13 @@ def save_plan(plan: Plan, path: Path) -> None:
     """
     path = Path(os.path.realpath(path))
     _require_file(path)
-    text = json.dumps(plan_to_json(plan, saved=True), indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(plan_to_json(plan, saved=True), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    data = with_checksum(text.removeprefix("{\n").encode("utf-8"))
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
@@ -46,19 +56,66 @@ def _require_file(path: Path) -> None:
 
 
 def load_plan(path: Path) -> Plan:
-    """Raises `Failure` (1) for a file that can't be read or is no saved plan."""
+    """Raises `Failure`: 1 for what can't be read or is no saved plan, 4 for one that was changed since it was saved."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise Failure(ExitCode.ERROR, (error("plan-unreadable", f"{path}: this is no file"),))
         if path.stat().st_size > LARGEST_BYTES:
             raise Failure(ExitCode.ERROR, (error("plan-unreadable", f"{path}: too big to be a plan"),))
-        document = json.loads(path.read_text(encoding="utf-8"))
+        data = path.read_bytes()
     except OSError as failure:
         message = f"{path}: the plan can't be read: {failure.strerror or failure}"
         raise Failure(ExitCode.ERROR, (error("plan-unreadable", message),)) from failure
+    try:
+        document = json.loads(data.decode("utf-8"), parse_constant=_no_number, parse_float=_finite)
+    except _NoNumber as failure:
+        raise Failure(ExitCode.ERROR, (_misplaced(path, data.decode("utf-8"), str(failure)),)) from failure
     except (ValueError, RecursionError) as failure:
         raise Failure(ExitCode.ERROR, (error("plan-unreadable", f"{path}: this is no saved plan"),)) from failure
-    return plan_from_json(document)
+    plan = plan_from_json(document)
+    # Last: what is wrong in particular says more than that something is.
+    if not is_as_written(data):
+        changed = f"{path} was changed after it was saved" if "checksum" in document else f"{path} has no checksum"
+        raise Failure(ExitCode.STALE, (_stale(changed),))
+    return plan
+
+
+class _NoNumber(ValueError):
+    """Its text is what stands in the place of a number."""
+
+
+def _no_number(text: str) -> NoReturn:
+    raise _NoNumber(text)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise _NoNumber(text)
+    return value
+
+
+def _misplaced(path: Path, text: str, word: str) -> Diagnostic:
+    found = re.search(rf"^[^\n]*[\s:\[,]{re.escape(word)}[,\s\]}}]", text, re.MULTILINE)
+    position = Position(str(path), line_at(text, found.start()), 1) if found is not None else None
+    message = f"the plan cannot be read: {word[:40]} is no number that JSON has"
+    return error("bad-plan-file", message, position=position, hint=CURE)
+
+
+def _stale(reason: str, *, hint: str = CURE, address: str | None = None) -> Diagnostic:
+    return error("stale-plan", f"the saved plan is stale: {reason}", address=address, hint=hint)
+
+
+def without_state(saved: Plan, settings: Settings) -> Diagnostic | None:
+    """Why a saved plan to destroy may not be carried out where there is no state; None when it was made without one."""
+    if saved.stack != settings.stack:
+        return _stale(f"it was made for stack {saved.stack}, this is {settings.stack}")
+    if saved.lineage is None:
+        return None
+    return _stale(
+        f"stack {settings.stack} has no state in {settings.state_dir} any more, and what the plan destroys may run on",
+        hint="put the state back, or build one (lium-plan state recover), and make a new plan",
+    )
 
 
 def staleness(saved: Plan, fresh: Plan) -> Diagnostic | None:
@@ -68,9 +125,35 @@ def staleness(saved: Plan, fresh: Plan) -> Diagnostic | None:
     takes another offer within the ceiling.
     """
     reason = _elsewhere(saved, fresh) or _done_already(saved, fresh) or _moved(saved, fresh) or _differs(saved, fresh)
-    if reason is None:
-        return None
-    return error("stale-plan", f"the saved plan is stale: {reason}", hint="make a new one: lium-plan plan --out FILE")
+    return None if reason is None else _stale(reason)
+
+
+def not_on_offer(saved: Plan, feed: Feed | None) -> Diagnostic | None:
+    """Which of the planned offers can't be had any more within its ceiling; None when all can."""
+    offers = feed.offers if feed is not None else ()
+    now = {(offer.node_id, offer.gpu_count): offer for offer in offers}
+    free: dict[str, int] = {}
+    for offer in offers:
+        free[offer.node_id] = max(free.get(offer.node_id, 0), offer.gpu_count)
+    for action in saved.actions:
+        planned = action.offer
+        if planned is None:
+            continue
+        found = now.get((planned.node_id, planned.gpu_count))
+        ceiling = action.ceiling_per_hour_usd
+        free[planned.node_id] = free.get(planned.node_id, 0) - planned.gpu_count
+        if found is None or free[planned.node_id] < 0:
+            why = "is taken"
+        elif ceiling is not None and found.price_per_hour_usd > ceiling:
+            why = f"costs {rate(found.price_per_hour_usd)} by now, over its ceiling of {rate(ceiling)}"
+        else:
+            continue
+        return _stale(
+            f"node {planned.node_id} {why}, and --strict-offers takes no other",
+            hint=f"{CURE}; or apply this one without --strict-offers",
+            address=str(action.address),
+        )
+    return None
 
 
 def _elsewhere(saved: Plan, fresh: Plan) -> str | None:

@@ -11,9 +11,10 @@ from decimal import Decimal
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import Diagnostic, ExitCode
 from lium_plan.engine.apply import Applier
+from lium_plan.engine.commitments import Commitments, Holding
 from lium_plan.engine.emitter import Emitter
 from lium_plan.engine.events import ActionResult, Proof, ResultKind
-from lium_plan.engine.market import Desk, Holding, Limits
+from lium_plan.engine.market import Desk, Limits
 from lium_plan.engine.run import EngineRun
 from lium_plan.interrupts import Interrupt
 from lium_plan.kinds.pod.offers import Feed
@@ -21,6 +22,7 @@ from lium_plan.kinds.pod.rows import own_row
 from lium_plan.kinds.protocol import ActionFailed, Driver, Marked, Record, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.lium.errors import LiumError
+from lium_plan.lium.poller import Listing, PodPoller
 from lium_plan.manifest.model import Manifest
 from lium_plan.operations.connecting import Connection, api_diagnostic
 from lium_plan.operations.interruptions import Rescuer
@@ -45,6 +47,10 @@ class Outcome:
     diagnostics: list[Diagnostic] = field(default_factory=list)
     released: tuple[Marked, ...] | None = None
     """Pods that were given up and run on; None while nobody has looked."""
+    others: tuple[Marked, ...] = ()
+    """Pods of the same stack that run under another state."""
+    lost: set[str] = field(default_factory=set)
+    """Ids of pods that were taken away under the work; what the state still holds of them bills no more."""
     codes: set[ExitCode] = field(default_factory=lambda: {ExitCode.OK})
 
 
@@ -127,8 +133,9 @@ class Session:
             renting=[action.address for action in renting],
             planned=offers,
             ceilings=ceilings,
-            holdings=lambda: self._holdings(ledger, planned),
-            open_rents=lambda: _open_rents(ledger),
+            commitments=Commitments(
+                _Books(ledger, planned, self.connection.poller).changes, lambda: _open_rents(ledger)
+            ),
             limits=Limits(planned.plan.cost.ceiling_per_hour_usd, self.options.strict_offers),
         )
 
@@ -138,22 +145,6 @@ class Session:
             return await load_feed(self.connection.client)
         except LiumError as failure:
             raise ActionFailed(api_diagnostic(failure, "read the market")) from failure
-
-    def _holdings(self, ledger: JournaledLedger, planned: Planned) -> Iterator[Holding]:
-        """What is billed by the hour, at what the server said last; without what had ended before the run."""
-        seen, now = planned.observed.observations, planned.observed.at
-        for key, record in ledger.records().items():
-            observation = seen.get(key)
-            if bills(record, observation, now):
-                price = max(most_per_hour_usd(record, observation), self._listed_price(record))
-                if price:
-                    yield Holding(record.address, price, node_of(record), record.deposed)
-
-    def _listed_price(self, record: Record) -> Decimal:
-        """USD per hour by the newest list of pods: an announced price may have come into effect meanwhile."""
-        listing = self.connection.poller.latest
-        row = own_row(record, listing.pods) if listing is not None else None
-        return (row.price_per_hour_usd if row is not None else None) or Decimal(0)
 
     async def carry_out(
         self,
@@ -189,9 +180,43 @@ class Session:
         return results
 
 
+class _Books:
+    """What is billed by the hour, at what the server said last; without what had ended before the run."""
+
+    def __init__(self, ledger: JournaledLedger, planned: Planned, poller: PodPoller) -> None:
+        self._ledger = ledger
+        self._observed = planned.observed
+        self._poller = poller
+        self._listing: Listing | None = None
+        self._read: int | None = None
+        """How much of what the ledger touched is known; None: nothing yet."""
+
+    def changes(self) -> Iterator[tuple[str, Holding | None]]:
+        """See `engine.commitments.Changes`."""
+        touched, listing = self._ledger.touched, self._poller.latest
+        keys = list(dict.fromkeys(touched[self._read or 0 :]))
+        if self._read is None or listing is not self._listing:
+            keys = list(dict.fromkeys((*self._ledger.records(), *keys)))  # a new list may name another price of each
+        self._read, self._listing = len(touched), listing
+        for key in keys:
+            yield key, self._holding(key)
+
+    def _holding(self, key: str) -> Holding | None:
+        record, seen = self._ledger.record_by_key(key), self._observed.observations.get(key)
+        if record is None or not bills(record, seen, self._observed.at):
+            return None
+        price = max(most_per_hour_usd(record, seen), self._listed_price(record))
+        return Holding(record.address, price, node_of(record), record.deposed) if price else None
+
+    def _listed_price(self, record: Record) -> Decimal:
+        """USD per hour by the newest list of pods: an announced price may have come into effect meanwhile."""
+        row = own_row(record, self._listing.pods) if self._listing is not None else None
+        return (row.price_per_hour_usd if row is not None else None) or Decimal(0)
+
+
 def _open_rents(ledger: JournaledLedger) -> Mapping[Address, Decimal]:
     """The ceilings of rents without an outcome."""
-    written = {effect.address: effect.data.get("ceiling_per_hour_usd") for effect in ledger.state.open.values()}
+    written = {effect.address: effect.data.get("ceiling_per_hour_usd") for effect in ledger.open.values()}
     return {address: Decimal(str(ceiling)) for address, ceiling in written.items() if ceiling is not None}
 
 

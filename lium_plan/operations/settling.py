@@ -69,6 +69,7 @@ def take_in(ledger: JournaledLedger, late: Iterable[Late]) -> None:
     """Pods that are ours by their names get their records."""
     for pod in late:
         ledger.put(pod.record)
+        ledger.tell(pod.record.key, "adopt", "done: it turned up late")
         ledger.unwatch(pod.name)
 
 

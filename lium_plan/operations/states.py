@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -19,7 +19,10 @@ from lium_plan.state.lock import Hold
 from lium_plan.state.model import State, check
 from lium_plan.state.repair import Salvage
 
-HIGHEST_PUSHED = 10**12
+HIGHEST_PUSHED = codec.LARGEST_NUMBER - 10**12
+"""The next changes count on from there, and must have room."""
+LARGEST_JUMP = 10**6
+"""What an edit may raise a number by without `--force`: numbers only grow, so a slip of the hand would stay."""
 
 
 def load_state(settings: Settings) -> State:
@@ -115,11 +118,10 @@ async def push(
     """Put a snapshot in place of the state, edited or not. What was there is kept, and named.
 
     Raises `Failure`: 1 for what is no sound snapshot of this stack, or when the state there can't be read; 6 without
-    `force` for another lineage, an older serial, and for what would be forgotten.
+    `force` for another lineage, an older serial or one far off, and for what would be forgotten.
     """
     pushed = codec.decode_snapshot(data, file=name, edited=True)
     if max(pushed.serial, pushed.sequence) > HIGHEST_PUSHED:
-        # The next changes count on from there, and must have room.
         message = f"{name}: `serial` and `sequence` can be {HIGHEST_PUSHED} at most"
         raise Failure(ExitCode.ERROR, (error("state-shape", message),))
     unsound = [item for item in check(pushed) if item.severity is Severity.ERROR]
@@ -131,15 +133,18 @@ async def push(
     store = open_local_store(settings)
     edited = _edited(data, name)
     if dry_run:
-        told = _pushed(_there(settings, force=force), pushed, force=force)[1]
+        told = _pushed(_there(settings, force=force), pushed, force=force, edited=bool(edited))[1]
         return replace(told, notes=(*edited, *told.notes))
-    from lium_plan.operations.editing import owner_of
+    from lium_plan.operations.editing import owner_of, told_of
 
-    with await store.lock(owner_of("state push"), timeout_s=lock_timeout_s):
-        state, told = _pushed(_there(settings, force=force), pushed, force=force)
+    owner = owner_of("state push")
+    with await store.lock(owner, timeout_s=lock_timeout_s):
+        there = _there(settings, force=force)
+        state, told = _pushed(there, pushed, force=force, edited=bool(edited))
         if not told.changed:
             return told
-        return replace(told, kept=store.replace(state), notes=(*edited, *told.notes))
+        kept = store.replace(state, told_of("push", owner, there, state))
+        return replace(told, kept=kept, notes=(*edited, *told.notes))
 
 
 def _edited(data: bytes, name: str) -> tuple[Diagnostic, ...]:
@@ -160,23 +165,33 @@ def _there(settings: Settings, *, force: bool) -> State | None:
         raise
 
 
-def _pushed(there: State | None, pushed: State, *, force: bool) -> tuple[State, Pushed]:
-    if there is None:
-        return pushed, Pushed(pushed.serial, True)
+def _pushed(there: State | None, pushed: State, *, force: bool, edited: bool) -> tuple[State, Pushed]:
     if there == pushed:
-        return there, Pushed(there.serial, False)
-    refusals = tuple(_why_not(there, pushed))
+        return pushed, Pushed(pushed.serial, False)
+    same = there is not None and there.lineage == pushed.lineage
+    refusals = tuple(_why_not(there, pushed)) if there is not None else ()
+    refusals += tuple(_jumps(there if same else None, pushed)) if edited else ()
     if refusals and not force:
         raise Failure(ExitCode.UNSAFE, refusals)
+    notes = tuple(replace(item, severity=Severity.WARNING, hint=None) for item in refusals)
+    if there is None:
+        return pushed, Pushed(pushed.serial, True, notes=notes)
     # Serials and journal numbers only grow: a saved plan, and the audit log, must not meet one twice.
-    same = there.lineage == pushed.lineage
     state = replace(
         pushed,
         serial=max(pushed.serial, there.serial + 1) if same else pushed.serial,
         sequence=max(pushed.sequence, there.sequence) if same else pushed.sequence,
     )
-    notes = tuple(replace(item, severity=Severity.WARNING, hint=None) for item in refusals)
     return state, Pushed(state.serial, True, notes=notes)
+
+
+def _jumps(there: State | None, pushed: State) -> Iterator[Diagnostic]:
+    """Numbers that no run has come to. What `pull` wrote has them as they are."""
+    for name in ("serial", "sequence"):
+        before, after = 0 if there is None else getattr(there, name), getattr(pushed, name)
+        if after > before + LARGEST_JUMP:
+            message = f"its `{name}` jumps from {before} to {after}, and no later change brings it back"
+            yield error("far-serial", message, hint=f"an edit raises `serial` by one, to {before + 1}")
 
 
 def _why_not(there: State, pushed: State) -> list[Diagnostic]:
@@ -211,14 +226,15 @@ async def repair(settings: Settings, *, dry_run: bool, lock_timeout_s: float = 0
     store = open_local_store(settings)
     if dry_run:
         return _repaired(settings, store.salvage())
-    from lium_plan.operations.editing import owner_of
+    from lium_plan.operations.editing import owner_of, told_of
 
-    with await store.lock(owner_of("state repair"), timeout_s=lock_timeout_s):
+    owner = owner_of("state repair")
+    with await store.lock(owner, timeout_s=lock_timeout_s):
         saved = store.salvage()
         told = _repaired(settings, saved)
         if saved.state is None or not saved.findings:
             return told
-        return replace(told, kept=store.replace(saved.state))
+        return replace(told, kept=store.replace(saved.state, told_of("repair", owner, None, saved.state)))
 
 
 def _repaired(settings: Settings, saved: Salvage) -> Repaired:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lium_plan.answers import GpuUse
+from lium_plan.diagnostics import in_words
 from lium_plan.kinds.protocol import Observation, Presence, Record
 from lium_plan.kinds.services import SshKeys
 from lium_plan.settings import Settings
@@ -70,7 +71,7 @@ async def visit(
                 finally:
                     await session.close()
             except (SshError, OSError) as failure:
-                visits.silent.update({task.key: str(failure) for task in tasks if task.key not in visits.probes})
+                visits.silent.update({task.key: in_words(failure) for task in tasks if task.key not in visits.probes})
 
     found = [
         (record, _where(record, observed.get(record.key)))

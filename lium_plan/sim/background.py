@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lium_plan.diagnostics import ExitCode, Failure, error
+from lium_plan.diagnostics import ExitCode, Failure, error, in_words
 
 API_KEY = "sk_sim_local"
 IDLE_TIMEOUT_S = 900
@@ -108,7 +108,7 @@ def forget_world(state_dir: Path) -> bool:
                 else:
                     path.unlink(missing_ok=True)
         except OSError as fault:
-            raise _failure(f"the world cannot be deleted: {fault}", f"delete {directory} by hand") from None
+            raise _failure(f"the world cannot be deleted: {in_words(fault)}", f"delete {directory} by hand") from None
         return bool(found)
 
 

@@ -149,18 +149,26 @@ def encode_snapshot(state: State) -> bytes:
         else:
             lines.append(f"{_dump(name)}: {_dump(value)}")
     body = (",\n".join(lines) + "\n}\n").encode("ascii")
-    return b'{\n"format": "%b",\n"checksum": "%b",\n%b' % (FORMAT.encode(), _checksum(body), body)
+    return with_checksum(body, head=b'"format": "%b",\n' % FORMAT.encode())
+
+
+def with_checksum(body: bytes, *, head: bytes = b"") -> bytes:
+    """A JSON object with a checksum over all that follows it. `body`: its members and what closes it.
+
+    It tells what was changed since, by hand or by a bad disk. It is no signature: anybody can write another.
+    """
+    return b'{\n%b"checksum": "%b",\n%b' % (head, _checksum(body), body)
 
 
 def _checksum(body: bytes | memoryview) -> bytes:
     return hashlib.sha256(body).hexdigest().encode()
 
 
-_HEAD = re.compile(rb'\{\n"format": "[0-9.]{1,20}",\n"checksum": "([0-9a-f]{64})",\n')
+_HEAD = re.compile(rb'\{\n(?:"format": "[0-9.]{1,20}",\n)?"checksum": "([0-9a-f]{64})",\n')
 
 
 def is_as_written(data: bytes) -> bool:
-    """Whether a snapshot's bytes are those that `encode_snapshot` made."""
+    """Whether the bytes of a snapshot, or of another file that `with_checksum` made, were not changed since."""
     head = _HEAD.match(data)
     return head is not None and head[1] == _checksum(memoryview(data)[head.end() :])
 

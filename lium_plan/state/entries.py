@@ -168,6 +168,15 @@ class Renamed:
     project: str
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """For the audit log: something about the record with `key` that no other fact says. Changes nothing itself."""
+
+    key: str
+    action: str
+    result: str
+
+
 Fact = (
     RunStarted
     | Began
@@ -185,6 +194,7 @@ Fact = (
     | OutputsSet
     | Bound
     | Renamed
+    | Told
 )
 
 FACTS: Mapping[str, type[Fact]] = {
@@ -204,6 +214,7 @@ FACTS: Mapping[str, type[Fact]] = {
     "outputs": OutputsSet,
     "bound": Bound,
     "renamed": Renamed,
+    "told": Told,
 }
 """The word that stands for each fact in a journal line."""
 

@@ -1,7 +1,8 @@
 """The audit log: who did what to which resource, in which run, at what price, and how it ended.
 
-Made from journal entries by a pure function, so it can't say anything that the journal doesn't; a line per ended
-effect. The lines outlive snapshots.
+Made by pure functions from journal entries, and from the two states where one is put in place of the other, so it can't
+say anything that those don't. A line per ended effect, and for what else changes something; what is only learnt about a
+resource (status, host, ports) is no news. The lines outlive snapshots.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from lium_plan.state.entries import (
     Release,
     Removed,
     RunStarted,
+    Told,
 )
 from lium_plan.state.model import Fold, State
 from lium_plan.state.shape import shape_of
@@ -41,7 +43,8 @@ class AuditEvent:
     who: str
     address: str
     action: str
-    """The effect's own word (`rent`, `delete`, …), or `forget`, `release`, `move`, `complete`."""
+    """The effect's own word (`rent`, `delete`, …), or `update`, `adopt`, `forget`, `release`, `move`, `complete`, and
+    `push`, `recover`, `repair` of the whole state."""
     id: str | None
     price_per_hour_usd: str | None
     result: str
@@ -110,7 +113,7 @@ def _event(fold: Fold, entry: Entry) -> _Told | None:
             effect = fold.effect(number)
             if effect is None:
                 return None
-            return effect.address, effect.op, fold.record(effect.address), f"failed: {reason}"
+            return effect.address, effect.op, _subject(fold, effect, (), ()), f"failed: {reason}"
         case Removed(key=key, why=why):
             record = fold.by_key(key)
             return None if record is None else (record.address, "forget", record, why)
@@ -120,6 +123,9 @@ def _event(fold: Fold, entry: Entry) -> _Told | None:
         case Release(released=released, key=key):
             record = None if key is None else fold.by_key(key)
             return None if record is None else (record.address, "release", record, f"done: {released.id} stays")
+        case Told(key=key, action=action, result=result):
+            record = fold.by_key(key)
+            return None if record is None else (record.address, action, record, result)
         case Completed(address=address, completion=completion):
             return address, "complete", fold.record(address), f"done: exit code {completion.exit_code}"
     return None
@@ -127,10 +133,16 @@ def _event(fold: Fold, entry: Entry) -> _Told | None:
 
 def _subject(fold: Fold, effect: OpenEffect, records: tuple[Record, ...], removed: tuple[str, ...]) -> Record | None:
     """The record that an effect was about: made by it, else removed by it, else there already."""
+    about = effect.data.get("id")
+    if isinstance(about, str):
+        # What a replacement leaves has the address of its successor: its id tells them apart.
+        known = (*records, *(record for key in removed if (record := fold.by_key(key)) is not None))
+        held = fold.holders(effect.address.kind, about)
+        if found := next((record for record in (*known, *held) if record.id == about), None):
+            return found
     made = (record for record in records if record.address == effect.address and not record.deposed)
     gone = (record for key in removed if (record := fold.by_key(key)) is not None and record.address == effect.address)
     found = next(made, None) or next(gone, None) or fold.record(effect.address)
-    about = effect.data.get("id")
     if isinstance(about, str) and (found is None or found.id != about):
         # Something that no record holds, such as a lost pod that was deleted; what stands at its address is another.
         facts: dict[str, Json] = {"price_per_hour_usd": effect.data.get("price_per_hour_usd")}
@@ -148,6 +160,38 @@ def _price(record: Record | None) -> str | None:
         return format(Decimal(str(value)), "f")
     except InvalidOperation:
         return None
+
+
+def events_of_replacement(
+    before: State | None, after: State, *, at: datetime, run: str, who: str, action: str
+) -> Iterator[AuditEvent]:
+    """A state put in place of another by hand (`push`, `recover`, `repair`): that it was, and what went and came so.
+
+    `before` None: what was there could not be read, so nobody can say what differs.
+    """
+    mark = lineage_mark(after.lineage)
+
+    def event(address: str, word: str, record: Record | None, result: str) -> AuditEvent:
+        id = None if record is None else record.id
+        return AuditEvent(after.sequence, mark, at, run, who, address, word, id, _price(record), result)
+
+    was = "one that can't be read" if before is None else f"serial {before.serial}" if before.records else "nothing"
+    yield event("state", action, None, f"done: serial {after.serial} in place of {was}")
+    if before is None:
+        return
+    there, now = _owned(before), _owned(after)
+    for id in sorted(there.keys() - now.keys()):
+        yield event(str(there[id].address), "forget", there[id], f"by state {action}")
+    for id in sorted(now.keys() - there.keys()):
+        yield event(str(now[id].address), "adopt", now[id], f"done: by state {action}")
+
+
+def _owned(state: State) -> dict[str, Record]:
+    """What lies on the account, by id."""
+    return {record.id: record for record in state.records.values() if record.id is not None and record.kind in _REMOTE}
+
+
+_REMOTE = ("volume", "credential", "template", "pod")
 
 
 def encode_event(event: AuditEvent) -> bytes:

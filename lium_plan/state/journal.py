@@ -30,6 +30,7 @@ from lium_plan.state.entries import (
     Removed,
     Renamed,
     RunStarted,
+    Told,
     Uncompleted,
     Unwatch,
     Watch,
@@ -102,6 +103,16 @@ class JournaledLedger:
     def records(self) -> Mapping[str, Record]:
         """See `Ledger.records`; a view, so walk a copy when writing meanwhile."""
         return self._fold.records
+
+    @property
+    def open(self) -> Mapping[int, OpenEffect]:
+        """What is open now; a view, like `records`."""
+        return self._fold.open
+
+    @property
+    def touched(self) -> Sequence[str]:
+        """Keys of the rows that were written or dropped in this run, in order, with repetitions; it only grows."""
+        return self._fold.touched
 
     # --- effects ---------------------------------------------------------------------------------------------
 
@@ -188,6 +199,10 @@ class JournaledLedger:
     def rename(self, project: str) -> None:
         if self.state.project != project:
             self._write(Renamed(project))
+
+    def tell(self, key: str, action: str, result: str) -> None:
+        """See `Ledger.tell`."""
+        self._write(Told(key, action, result))
 
     def take(self, facts: Iterable[Fact]) -> None:
         """Write facts that were worked out beforehand (`edits`), one after the other."""

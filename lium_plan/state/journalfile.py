@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ SLACK = 16 * 1024
 SLACK_PER_EFFECT = 8 * 1024
 CHUNK = 32 * 1024
 BLOCK = 4096
+SECTOR = 512
 
 
 class IntentRefused(OSError):
@@ -33,7 +35,7 @@ class Parsed:
 
     entries: tuple[Entry, ...]
     used: int
-    """Where the last whole line ends."""
+    """Where the last whole line ends, with or without its newline."""
     torn: int
     """Bytes of a line behind it that was never written to its end."""
 
@@ -41,8 +43,9 @@ class Parsed:
 def parse_journal(data: bytes, lineage: str | None, *, file: str) -> Parsed:
     """Read lines up to the torn tail that a crash may leave. Raises `Unreadable` for anything but such a tail.
 
-    A tail is torn when its line was not ended or has holes (blocks that never reached the disk). A complete line with
-    a wrong checksum, or a whole line behind a bad one, was changed by somebody: that is refused.
+    A tail is torn when its line was not ended or has holes (sectors that never reached the disk). A line that lacks
+    nothing but its end counts. A complete line with a wrong checksum or another end, NULs that no disk leaves, or a
+    whole line behind a bad one: that was changed by somebody, and is refused.
     """
     entries: list[Entry] = []
     used = number = 0
@@ -54,18 +57,28 @@ def parse_journal(data: bytes, lineage: str | None, *, file: str) -> Parsed:
         entries.append(codec.decode_entry(line, lineage, file=file, number=number))
         used = end + 1
     rest = data[used:].rstrip(b"\0")
-    torn = b"\n" not in rest or b"\0" in rest
-    if not torn or any(codec.is_whole(line) for line in rest.split(b"\n")[1:-1]):
+    if codec.is_whole(rest):
+        entries.append(codec.decode_entry(rest, lineage, file=file, number=number + 1))
+        return Parsed(tuple(entries), used + len(rest), 0)
+    holes = [(used + found.start(), used + found.end()) for found in re.finditer(rb"\0+", rest)]
+    torn = b"\n" not in rest or holes
+    changed = codec.is_whole(rest[:-1]) or not all(_can_be_a_hole(start, end, used) for start, end in holes)
+    if changed or not torn or any(codec.is_whole(line) for line in rest.split(b"\n")[1:-1]):
         message = "this line was changed (its checksum doesn't match), or lines were lost here"
         raise codec.Unreadable("journal-damaged", message, file=file, line=number + 1)
     return Parsed(tuple(entries), used, len(rest))
+
+
+def _can_be_a_hole(start: int, end: int, written_from: int) -> bool:
+    """Whether a disk can have left these NULs: it writes whole sectors, and had the line from `written_from` to."""
+    return (start == written_from or start % SECTOR == 0) and end % SECTOR == 0
 
 
 class JournalFile:
     """An open journal. Its owner holds the lock."""
 
     def __init__(self, path: Path, used: int, *, fault: OSError | None = None) -> None:
-        """Cut off what lies behind `used` (durably) and be ready to append there.
+        """Cut off what lies behind `used` (durably), end the line there, and be ready to append.
 
         `fault` is what an earlier journal of this process failed with.
         """
@@ -79,6 +92,9 @@ class JournalFile:
             os.fchmod(self._handle, 0o600)
             if os.fstat(self._handle).st_size != used:
                 os.ftruncate(self._handle, used)
+            if used and os.pread(self._handle, 1, used - 1) != b"\n":
+                write_all(self._handle, b"\n", used)
+                self._used = self._allocated = used + 1
             sync(self._handle)
             if created:
                 sync_directory(path.parent)

@@ -205,7 +205,6 @@ class LocalStore:
         self._end_session()
         journal = JournalFile(self.path("journal.jsonl"), parsed.used, fault=self._fault)
         self._session = _Session(base, journal, since, open_effects)
-        self._looked = True
 
     # --- locking ---------------------------------------------------------------------------------------------
 
@@ -244,7 +243,13 @@ class LocalStore:
 
     def _released(self) -> None:
         self._end_session()
-        self._lock = None
+        lock, self._lock = self._lock, None
+        try:
+            if lock is not None and lock.stands and identity_of(self.path("json")) is None:
+                # Nothing is left of a stack that never came to be; whoever waits for the lock sees that its file went.
+                self.path("lock").unlink(missing_ok=True)
+        except OSError:
+            pass  # one file more
 
     def _end_session(self) -> None:
         session, self._session, self._looked = self._session, None, False
@@ -302,7 +307,6 @@ class LocalStore:
 
     def compact(self, state: State) -> None:
         """See `Store.compact`. A state without changes is not written again."""
-        self._require_lock()
         session = self._session
         if session is None:
             if not self._looked:
@@ -332,7 +336,7 @@ class LocalStore:
             raise self._failure("snapshot-write", "can't be written", fault) from fault
         self._session = _Session(state, journal, [], set(state.open))
 
-    def replace(self, state: State) -> tuple[str, ...]:
+    def replace(self, state: State, told: Sequence[AuditEvent] = ()) -> tuple[str, ...]:
         """See `Store.replace`. Load again afterwards."""
         self._require_lock()
         self._require_sound(state)
@@ -353,6 +357,7 @@ class LocalStore:
             # Only now: a crash before it leaves a journal that belongs to another state, and that is refused.
             journal.unlink(missing_ok=True)
             sync_directory(self._directory)
+            append_events(self.path("events.jsonl"), told)
         except OSError as fault:
             raise self._failure("snapshot-write", "can't be written", fault) from fault
         return tuple(kept)
@@ -435,7 +440,6 @@ class LocalStore:
             raise Failure(ExitCode.ERROR, (error("lock-lost", message, hint=hint),))
 
     def _require_session(self) -> _Session:
-        self._require_lock()
         if self._session is None:
             raise RuntimeError("load the state, or write its first snapshot, before appending")
         return self._session

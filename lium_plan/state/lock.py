@@ -108,10 +108,13 @@ class FileLock:
     def release(self) -> None:
         if self._handle is None:
             return
-        handle, self._handle = self._handle, None
         self._on_release()
+        handle, self._handle = self._handle, None
         try:
             os.ftruncate(handle, 0)
+        except OSError:
+            # A disk that refuses: the kernel's lock goes with the descriptor, and only our record stays.
+            pass
         finally:
             os.close(handle)
 

@@ -33,6 +33,7 @@ from lium_plan.state.entries import (
     Removed,
     Renamed,
     RunStarted,
+    Told,
     Uncompleted,
     Unwatch,
     Watch,
@@ -146,6 +147,8 @@ class Fold:
         self._outputs = state.outputs
         self._completions = dict(state.completions)
         self._index: _Index | None = None
+        self.touched: list[str] = []
+        """Keys of the rows that were written or dropped since the beginning, in order."""
         self._frozen: State | None = state
 
     @property
@@ -186,6 +189,11 @@ class Fold:
     def records(self) -> Mapping[str, Record]:
         """All of them by key, as they are now: a view that changes with the fold."""
         return MappingProxyType(self._records)
+
+    @property
+    def open(self) -> Mapping[int, OpenEffect]:
+        """What is open now, by number: a view that changes with the fold."""
+        return MappingProxyType(self._open)
 
     def effect(self, number: int) -> OpenEffect | None:
         return self._open.get(number)
@@ -306,6 +314,10 @@ class Fold:
         self._base = replace(before, project=fact.project)
         return before != self._base
 
+    @_take.register
+    def _(self, fact: Told, entry: Entry) -> bool:
+        return False
+
     # --- records and who depends on them ---------------------------------------------------------------------
 
     def _end(self, number: int, entry: Entry) -> None:
@@ -358,11 +370,13 @@ class Fold:
 
     def _store(self, record: Record) -> None:
         self._records[record.key] = record
+        self.touched.append(record.key)
         if self._index is not None:
             self._index.link(record)
 
     def _forget_key(self, record: Record) -> None:
         del self._records[record.key]
+        self.touched.append(record.key)
         if self._index is not None:
             self._index.unlink(record)
 

@@ -72,8 +72,11 @@ class Store(Protocol):
         """
         ...
 
-    def replace(self, state: State) -> tuple[str, ...]:
-        """Put another state in place (push, recover, repair). What was there is kept; the names it got are returned."""
+    def replace(self, state: State, told: Sequence[AuditEvent] = ()) -> tuple[str, ...]:
+        """Put another state in place (push, recover, repair). What was there is kept; the names it got are returned.
+
+        `told`: what the audit log says of it.
+        """
         ...
 
     def salvage(self) -> Salvage:

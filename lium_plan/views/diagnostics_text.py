@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from lium_plan.diagnostics import Diagnostic, Severity
@@ -23,7 +24,7 @@ def diagnostic_text(item: Diagnostic, paint: Paint = PLAIN) -> str:
     head = paint(_COLOURS[item.severity], f"{item.severity}:")
     place = paint("bold", f"{item.position}:") + " " if item.position else ""
     message, *detail = printable(item.message).split("\n")
-    subject = f"{item.address}: " if item.address and item.address not in item.message else ""
+    subject = f"{item.address}: " if item.address and not _names(item.message, item.address) else ""
     lines = [f"{place}{head} {subject}{message}", *(f"    {line}" for line in detail)]
     if item.position and item.source_line is not None:
         lines += _source(item.source_line, item.position.line, item.position.column, paint)
@@ -32,6 +33,12 @@ def diagnostic_text(item: Diagnostic, paint: Paint = PLAIN) -> str:
         lines.append(f"  {paint('cyan', 'hint:')} {first}")
         lines += [f"        {line}" for line in more]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _names(message: str, address: str) -> bool:
+    """Whether the message says this address, or begins with a part of it; one that only contains it is another."""
+    text = re.escape(address)
+    return re.search(rf"^{text}(?![\w-])|(?<![\w.-]){text}(?![\w[-]|\.\w)", message) is not None
 
 
 def _source(text: str, number: int, column: int, paint: Paint) -> list[str]:

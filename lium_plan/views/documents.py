@@ -1,4 +1,4 @@
-"""The shapes of the JSON documents: the views are typed by them, and `schemas/plan.schema.json` is made of them.
+"""The shapes of the JSON documents: the views are typed by them, and schemas are made of them.
 
 A field is never removed or renamed within format 1; readers must accept fields that they don't know.
 """
@@ -9,9 +9,11 @@ import sys
 from typing import Any, Literal
 
 if sys.version_info >= (3, 12):
-    from typing import TypedDict
+    from typing import NotRequired, TypedDict
 else:
     # pydantic, which makes the schema and brings this along, needs it here.
+    from typing import NotRequired
+
     from typing_extensions import TypedDict
 
 FORMAT_VERSION = "1.0"
@@ -139,9 +141,108 @@ class PlanDocument(TypedDict):
 
 
 class ResourceRow(TypedDict):
+    """A resource of the state. Which attributes it has depends on its kind."""
+
     address: str
     kind: str
     id: str | None
     status: str
     attributes: dict[str, Value]
     depends_on: list[str]
+
+
+class EntryRow(TypedDict):
+    """The journal's begin of an effect: its number there, what it is, the run, and what was sent."""
+
+    number: int
+    op: str
+    run: str
+    data: dict[str, Value]
+
+
+class OpenEffectRow(TypedDict):
+    """An effect whose outcome is not recorded."""
+
+    address: str
+    since: str
+    entry: EntryRow
+
+
+class ReleasedRow(TypedDict):
+    """What was given up and stays on the account; its price when it was given up."""
+
+    kind: str
+    id: str
+    name: str
+    since: str
+    price_per_hour_usd: float | None
+
+
+class StateDocument(TypedDict):
+    """What `show --json` prints of a state. Where none can be read: no project and lineage, nothing in the lists."""
+
+    format_version: str
+    project: str | None
+    stack: str
+    lineage: str | None
+    serial: int
+    account_id: str | None
+    resources: list[ResourceRow]
+    open: list[OpenEffectRow]
+    released: list[ReleasedRow]
+    outputs: dict[str, OutputRow]
+    diagnostics: list[DiagnosticRow]
+
+
+class EventLine(TypedDict):
+    """A line of `apply --json`, `destroy --json` and `--json-into`. Which fields there are depends on `type`."""
+
+    type: Literal[
+        "version", "planned_change", "change_summary", "apply_start", "phase", "apply_complete", "apply_errored",
+        "apply_skipped", "substitution", "diagnostic", "proof", "outputs",
+    ]  # fmt: skip
+    at: str
+    seq: int
+    address: NotRequired[str]
+    action: NotRequired[Literal["create", "update", "reboot", "replace", "destroy", "run", "adopt", "forget", "move"]]
+    phase: NotRequired[str]
+    price_per_hour_usd: NotRequired[float | None]
+    message: NotRequired[str]
+    diagnostic: NotRequired[DiagnosticRow]
+    # version
+    format_version: NotRequired[str]
+    lium_plan: NotRequired[str]
+    # the plan's change_summary
+    create: NotRequired[int]
+    update: NotRequired[int]
+    reboot: NotRequired[int]
+    replace: NotRequired[int]
+    destroy: NotRequired[int]
+    run: NotRequired[int]
+    untouched_per_hour_usd: NotRequired[float]
+    # the last change_summary
+    exit_code: NotRequired[int]
+    running_per_hour_usd: NotRequired[float]
+    running_pods: NotRequired[int]
+    open_effects: NotRequired[int]
+    open_per_hour_usd: NotRequired[float]
+    strays: NotRequired[int]
+    done: NotRequired[int]
+    failed: NotRequired[int]
+    skipped: NotRequired[int]
+    unknown: NotRequired[int]
+    interrupted: NotRequired[int]
+    # phase, apply_complete, apply_errored, apply_skipped
+    elapsed_s: NotRequired[float]
+    id: NotRequired[str | None]
+    node_id: NotRequired[str]
+    reason: NotRequired[str]
+    # substitution
+    from_node_id: NotRequired[str]
+    to_node_id: NotRequired[str]
+    # proof
+    gone: NotRequired[bool]
+    removed_at: NotRequired[str | None]
+    total_usd: NotRequired[float | None]
+    # outputs
+    outputs: NotRequired[dict[str, OutputRow]]

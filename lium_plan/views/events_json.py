@@ -12,7 +12,7 @@ from typing import Any
 
 from lium_plan import __version__
 from lium_plan.diagnostics import Diagnostic
-from lium_plan.engine.events import Event, EventType
+from lium_plan.engine.events import Event, EventType, ResultKind, RunReport
 from lium_plan.views.diagnostics_json import diagnostic_json
 from lium_plan.views.documents import FORMAT_VERSION, Document
 from lium_plan.views.money import number
@@ -35,6 +35,23 @@ def event_json(event: Event) -> Document:
     if event.diagnostic is not None:
         row["diagnostic"] = diagnostic_json(event.diagnostic)
     return {**{key: plain(value) for key, value in event.details.items()}, **row}
+
+
+def ending_json(command: str, stack: str, exit_code: int, report: RunReport | None) -> Document:
+    """How a run ended, for `--notify`. Without a report nothing was done: what runs is not known then, and null."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "command": command,
+        "stack": stack,
+        "run": None if report is None else report.run,
+        "exit_code": int(exit_code),
+        "running_pods": None if report is None else report.running_pods,
+        "running_per_hour_usd": None if report is None else number(report.running_per_hour_usd),
+        **{
+            end.value: None if report is None else sum(result.kind is end for result in report.results)
+            for end in ResultKind
+        },
+    }
 
 
 def plain(value: Any) -> Any:

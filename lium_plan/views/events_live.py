@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from datetime import datetime
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from lium_plan.money import amount, rate
 from lium_plan.views.board import Board, Row, RowState
-from lium_plan.views.paint import one_line
+from lium_plan.views.paint import Paint, one_line
 from lium_plan.views.plan_text import SYMBOLS
 from lium_plan.views.times import duration
 
@@ -22,7 +24,25 @@ _STYLES = {
 }
 _GAP = 2
 """Columns between two cells; six cells have five such gaps."""
+_PHASE = 24
+"""Columns for what is being done, such as `starting container ~12 s`, before an address has more than it needs."""
 _ORDER = (RowState.FAILED, RowState.WORKING, RowState.DONE, RowState.SKIPPED, RowState.WAITING)
+
+
+def live_lines(board: Board, now: datetime, *, height: int, paint: Paint) -> list[str]:
+    """The board as lines of a terminal with `paint.width` columns; the last one stays free, for the cursor."""
+    width = max(20, (paint.width or 80) - 1)
+    screen = io.StringIO()
+    console = Console(
+        file=screen,
+        width=width,
+        force_terminal=True,
+        color_system="auto" if paint.colours else None,
+        highlight=False,
+        legacy_windows=False,
+    )
+    console.print(live_table(board, now, width=width, height=height))
+    return screen.getvalue().splitlines()
 
 
 def live_table(board: Board, now: datetime, *, width: int, height: int) -> Table:
@@ -49,9 +69,10 @@ def live_table(board: Board, now: datetime, *, width: int, height: int) -> Table
         max(map(len, column)) for column in zip(("TIME", "$/H", "SO FAR"), ("", *sums[1:]), *figures, strict=True)
     )
     words = width - 1 - 5 * _GAP - sum(needed)
-    # Who it is comes before what it does: the phase gets what the addresses leave, eight columns at least.
+    # The phase gets what the addresses leave; when that is too little, they are cut until its usual words fit.
     longest = max((len(str(row.address)) for row in rows), default=0)
-    address_width = max(12, min(longest, words - 8))
+    phases = max((len(_phase(row)) for row in rows), default=0)
+    address_width = max(12, min(longest, words - min(phases, _PHASE)))
     for row in rows:
         table.add_row(*_cells(row, now, (address_width, max(8, words - address_width))))
     if hidden:
@@ -64,11 +85,19 @@ def _phase(row: Row) -> str:
     return one_line(row.phase) or row.state.value
 
 
+def _cut_phase(text: str, width: int) -> str:
+    """How long it still takes is what people look for: the words before it go first."""
+    words, about, left = text.rpartition(" ~")
+    if len(text) <= width or not words or len(left) + 6 > width:
+        return one_line(text, width)
+    return f"{one_line(words, width - len(left) - 2)}{about}{left}"
+
+
 def _address(text: str, width: int) -> str:
     """Cut in the middle: the end says which member, and whether it is its bootstrap."""
     if len(text) <= width:
         return text
-    tail = (width - 1) * 2 // 3
+    tail = (width - 1) * 3 // 4
     return f"{text[: width - 1 - tail]}…{text[-tail:]}"
 
 
@@ -84,5 +113,5 @@ def _cells(row: Row, now: datetime, widths: tuple[int, int]) -> tuple[Text, Text
     symbol = SYMBOLS[row.verb] if row.verb is not None else ""
     time, price, spent = _figures(row, now)
     what = Text(_address(str(row.address), widths[0]))
-    phase = Text(one_line(_phase(row), widths[1]), style=style)
+    phase = Text(_cut_phase(_phase(row), widths[1]), style=style)
     return Text(symbol), what, phase, Text(time), Text(price), Text(spent)

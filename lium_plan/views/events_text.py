@@ -111,7 +111,8 @@ def _results(results: Iterable[ActionResult], paint: Paint) -> str:
     rows = [_result_row(item) for item in others]
     rows += [_result_row(item) for item in good] if len(good) <= _LISTED else [_folded_row(good)]
     order = sorted(range(len(rows)), key=lambda index: rows[index][0] == "done")
-    return columns(("RESULT", "WHAT", "", "TIME", "WHY"), [rows[index] for index in order], right=(3,), paint=paint)
+    shown = [rows[index] for index in order]
+    return columns(("RESULT", "WHAT", "", "TIME", "WHY"), shown, right=(3,), paint=paint, wrap=True)
 
 
 def _folded_row(good: list[ActionResult]) -> tuple[str, str, str, str, str]:
@@ -158,7 +159,7 @@ def _closing(report: RunReport, paint: Paint) -> str:
         running = f"No pod runs, and {rate(report.running_per_hour_usd)} is still billed."
     elif report.open_effects or report.strays:
         running = "Nothing that the state knows runs."
-    elif report.released:
+    elif report.released or report.elsewhere:
         running = f"Nothing of stack {report.stack} runs."
     else:
         running = f"Nothing of stack {report.stack} runs, nothing of it is billed."
@@ -167,6 +168,9 @@ def _closing(report: RunReport, paint: Paint) -> str:
         noun = "released pod costs" if report.released == 1 else "released pods cost"
         unseen = "" if report.released_seen else ", unless ended meanwhile"
         lines.append(f"{report.released} {noun} {rate(report.released_per_hour_usd)}{unseen}.")
+    if report.elsewhere:
+        noun = "pod runs" if report.elsewhere == 1 else "pods run"
+        lines.append(f"{report.elsewhere} {noun} under another state, at {rate(report.elsewhere_per_hour_usd)}.")
     if report.strays:
         verb = "costs" if report.strays == 1 else "cost"
         lines.append(f"{report.strays} more that it does not know {verb} {rate(report.strays_per_hour_usd)}.")

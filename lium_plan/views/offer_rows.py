@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from lium_plan.kinds.pod.offers import Offer, Tier
 from lium_plan.views.documents import OfferRow
@@ -49,13 +51,13 @@ def offer_from_json(
         memory_gib=row["memory_gib"],
         disk_gb=row["disk_gb"],
         local_disk_gb=row["local_disk_gb"],
-        price_per_hour_usd=decimal(row["price_per_hour_usd"]),
-        price_per_gpu_hour_usd=decimal(row["price_per_gpu_hour_usd"]),
+        price_per_hour_usd=decimal(row, "price_per_hour_usd"),
+        price_per_gpu_hour_usd=decimal(row, "price_per_gpu_hour_usd"),
         location=row["location"],
         tier=Tier(row["tier"]),
-        download_mbps=optional_decimal(row["download_mbps"]),
-        reliability=optional_decimal(row["reliability"]),
-        cuda=optional_decimal(row["cuda"]),
+        download_mbps=optional_decimal(row, "download_mbps"),
+        reliability=optional_decimal(row, "reliability"),
+        cuda=optional_decimal(row, "cuda"),
         nvlink=nvlink,
         reliable=reliable,
         pending_price_per_hour_usd=pending_price_per_hour_usd,
@@ -63,13 +65,39 @@ def offer_from_json(
     )
 
 
-def decimal(value: float) -> Decimal:
-    """The decimal that was written: a float's shortest form is that of the decimal it came from."""
-    return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+class NotANumber(ValueError):
+    """Says which field, and what stands there."""
 
 
-def optional_decimal(value: float | None) -> Decimal | None:
-    return None if value is None else decimal(value)
+def decimal(row: Mapping[str, Any], name: str) -> Decimal:
+    """The decimal that was written: a float's shortest form is that of the decimal it came from.
+
+    Raises `NotANumber` with the field's name for what is no finite number from 0 on.
+    """
+    value = _decimal(row, name)
+    if value < 0:
+        raise NotANumber(f"`{name}` is {value}, below 0")
+    return value
+
+
+def optional_decimal(row: Mapping[str, Any], name: str, *, signed: bool = False) -> Decimal | None:
+    """The same where null is allowed; `signed`: and what is below 0."""
+    if row[name] is None:
+        return None
+    return _decimal(row, name) if signed else decimal(row, name)
+
+
+def _decimal(row: Mapping[str, Any], name: str) -> Decimal:
+    value = row[name]
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise NotANumber(f"`{name}` is no number")
+    try:
+        result = Decimal(str(value))
+    except ArithmeticError:
+        raise NotANumber(f"`{name}` is no number") from None
+    if not result.is_finite():
+        raise NotANumber(f"`{name}` is {result}, which is no number")
+    return result
 
 
 def offer_words(offer: Offer) -> str:

@@ -10,6 +10,7 @@ from decimal import Decimal
 from enum import StrEnum
 
 from lium_plan.answers import OffersAnswer
+from lium_plan.diagnostics import counted
 from lium_plan.kinds.pod.offers import Offer
 from lium_plan.money import rate
 from lium_plan.views.columns import columns
@@ -35,8 +36,8 @@ def offers_text(answer: OffersAnswer, paint: Paint = PLAIN, *, limit: int | None
         rows = [_row(offer) for offer in shown]
         parts.append(columns(headers, rows, right=(1, 2, 3, 4, 5, 6, 9), paint=paint, least=(6, 2, 9, 5, 3, 8)))
     more = len(answer.offers) - len(shown)
-    count = "1 offer" if len(answer.offers) == 1 else f"{len(answer.offers)} offers"
-    summary = f"{count} on {answer.nodes} nodes, prices of {clock(answer.generated_at)}"
+    count = counted(len(answer.offers), "offer")
+    summary = f"{count} on {counted(answer.nodes, 'node')}, prices of {clock(answer.generated_at)}"
     parts.append(f"{summary}{f'; {more} more not shown' if more else ''}.\n")
     if answer.members:
         parts.append(_members_text(answer, paint))
@@ -86,7 +87,7 @@ def _row(offer: Offer) -> tuple[str, ...]:
     )
 
 
-def groups_text(answer: OffersAnswer, grouping: Grouping, paint: Paint = PLAIN) -> str:
+def groups_text(answer: OffersAnswer, grouping: Grouping, paint: Paint = PLAIN, *, limit: int | None = None) -> str:
     """A line a GPU model or a region: how many nodes, the cheapest GPU-hour, the largest slice."""
     rows = [
         (
@@ -97,7 +98,7 @@ def groups_text(answer: OffersAnswer, grouping: Grouping, paint: Paint = PLAIN) 
             str(group.most_gpus),
             ", ".join(group.others),
         )
-        for group in _groups(answer, grouping)
+        for group in _groups(answer, grouping)[:limit]
     ]
     last = "REGIONS" if grouping is Grouping.GPU else "GPUS"
     headers = (grouping.value.upper(), "NODES", "FROM $/GPU/H", "TO", "MOST GPUS", last)
@@ -176,7 +177,7 @@ def offers_json(answer: OffersAnswer, *, limit: int | None = None, grouping: Gro
                 "most_gpus": group.most_gpus,
                 "regions" if grouping is Grouping.GPU else "gpus": list(group.others),
             }
-            for group in _groups(answer, grouping)
+            for group in _groups(answer, grouping)[:limit]
         ]
     return document(body, answer.diagnostics)
 

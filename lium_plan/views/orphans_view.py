@@ -35,6 +35,22 @@ def orphans_text(found: Orphans, paint: Paint = PLAIN) -> str:
     return "\n".join(parts) or "Nothing is billed that no state knows.\n"
 
 
+def cures_text(found: Orphans) -> str:
+    """What can be done about the lost, a line each."""
+    cures = ["Take one back: lium-plan import ADDRESS ID"]
+    if len(found.spared) < len(found.lost):
+        what = "all but what holds data" if found.spared else "them"
+        cures.append(f"Delete {what}: lium-plan orphans --delete")
+    if found.spared:
+        cures.append(f"Delete what holds data, which goes by its id alone: {delete_spared(found)}")
+    return "\n".join(cures) + "\n"
+
+
+def delete_spared(found: Orphans) -> str:
+    """The command that deletes what a plain `--delete` spares."""
+    return f"lium-plan orphans --delete {' '.join(f'--id {item.id}' for item in found.spared)}"
+
+
 def _lists(found: Orphans) -> tuple[tuple[str, tuple[Orphan, ...]], ...]:
     return (("lost", found.lost), ("other_lineage", found.other_lineage), ("foreign", found.foreign))
 

@@ -7,7 +7,6 @@ The public part is what scripts read. A saved plan also has a private part, unde
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import Any, cast
 
 from lium_plan.addresses import AddressError, parse
@@ -26,7 +25,7 @@ from lium_plan.views.documents import (
     PlanDocument,
 )
 from lium_plan.views.money import number, optional_number
-from lium_plan.views.offer_rows import decimal, offer_from_json, offer_json, optional_decimal
+from lium_plan.views.offer_rows import NotANumber, decimal, offer_from_json, offer_json, optional_decimal
 from lium_plan.views.times import optional_stamp, parse_stamp, stamp
 
 PRIVATE = "_private"
@@ -88,14 +87,22 @@ def outputs_json(outputs: Mapping[str, OutputValue]) -> dict[str, OutputRow]:
     }
 
 
-def failed_plan(stack: str, diagnostics: Sequence[Diagnostic], created_at: str) -> Document:
-    """The document of a plan that could not be made: every field there, nothing in it."""
+def failed_plan(
+    stack: str,
+    diagnostics: Sequence[Diagnostic],
+    created_at: str,
+    *,
+    project: str = "",
+    lineage: str | None = None,
+    serial: int = 0,
+) -> Document:
+    """The document of a plan that could not be made: every field there, and in it what is known all the same."""
     body: PlanDocument = {
         "format_version": FORMAT_VERSION,
-        "project": "",
+        "project": project,
         "stack": stack,
-        "lineage": None,
-        "serial": 0,
+        "lineage": lineage,
+        "serial": serial,
         "created_at": created_at,
         "applyable": False,
         "complete": False,
@@ -211,8 +218,12 @@ def plan_from_json(document: Document) -> Plan:
         raise _not_a_plan(f"its format is {version}, this version reads {FORMAT_VERSION}")
     try:
         return _read(cast(PlanDocument, document), document[PRIVATE])
-    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError, AddressError) as fault:
-        raise _not_a_plan(f"it is damaged ({type(fault).__name__}: {fault})") from fault
+    except KeyError as fault:
+        raise _not_a_plan(f"it is damaged: `{fault.args[0]}` is missing") from fault
+    except (NotANumber, AddressError) as fault:
+        raise _not_a_plan(f"it is damaged: {fault}") from fault
+    except (TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as fault:
+        raise _not_a_plan("it is damaged") from fault
 
 
 def _not_a_plan(reason: str) -> Failure:
@@ -242,13 +253,13 @@ def _read(document: PlanDocument, private: Mapping[str, Any]) -> Plan:
         open=tuple(Open(parse(row["address"]), parse_stamp(row["since"]), row["will"]) for row in document["open"]),
         summary=Summary(**document["summary"]),
         cost=Cost(
-            before_per_hour_usd=decimal(cost["before_per_hour_usd"]),
-            after_per_hour_usd=decimal(cost["after_per_hour_usd"]),
-            ceiling_per_hour_usd=optional_decimal(cost["ceiling_per_hour_usd"]),
-            until_ttl_usd=optional_decimal(cost["until_ttl_usd"]),
-            balance_usd=optional_decimal(cost.get("balance_usd")),
-            balance_floor_usd=optional_decimal(cost.get("balance_floor_usd")),
-            runway_s=cost.get("runway_s"),
+            before_per_hour_usd=decimal(cost, "before_per_hour_usd"),
+            after_per_hour_usd=decimal(cost, "after_per_hour_usd"),
+            ceiling_per_hour_usd=optional_decimal(cost, "ceiling_per_hour_usd"),
+            until_ttl_usd=optional_decimal(cost, "until_ttl_usd"),
+            balance_usd=optional_decimal(cost, "balance_usd", signed=True),
+            balance_floor_usd=optional_decimal(cost, "balance_floor_usd"),
+            runway_s=cost["runway_s"],
         ),
         rate_limit_wait_s=document["rate_limit_wait_s"],
         market=None if market is None else Market(market["nodes"], parse_stamp(market["read_at"])),
@@ -271,7 +282,6 @@ def _read(document: PlanDocument, private: Mapping[str, Any]) -> Plan:
 
 
 def _read_action(row: ActionRow, hidden: Mapping[str, Any]) -> Action:
-    price = hidden["price_per_hour_usd"]
     offer = row["offer"]
     return Action(
         address=parse(row["address"]),
@@ -283,8 +293,8 @@ def _read_action(row: ActionRow, hidden: Mapping[str, Any]) -> Action:
         alternatives=tuple(
             _read_offer(each, more) for each, more in zip(row["alternatives"], hidden["alternatives"], strict=True)
         ),
-        ceiling_per_hour_usd=optional_decimal(row["ceiling_per_hour_usd"]),
-        price_per_hour_usd=None if price is None else Decimal(price),
+        ceiling_per_hour_usd=optional_decimal(row, "ceiling_per_hour_usd"),
+        price_per_hour_usd=optional_decimal(hidden, "price_per_hour_usd"),
         depends_on=tuple(parse(address) for address in row["depends_on"]),
         deposed_id=hidden["deposed_id"],
         counted=hidden["counted"],
@@ -302,11 +312,11 @@ def _read_changes(rows: Sequence[ChangeRow], forces: Sequence[str | None]) -> tu
 
 
 def _read_offer(row: OfferRow, hidden: Mapping[str, Any]) -> Offer:
-    pending, at = hidden["pending_price_per_hour_usd"], hidden["pending_price_at"]
+    at = hidden["pending_price_at"]
     return offer_from_json(
         row,
         nvlink=hidden["nvlink"],
         reliable=hidden["reliable"],
-        pending_price_per_hour_usd=None if pending is None else Decimal(pending),
+        pending_price_per_hour_usd=optional_decimal(hidden, "pending_price_per_hour_usd"),
         pending_price_at=None if at is None else parse_stamp(at),
     )

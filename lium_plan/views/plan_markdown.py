@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from lium_plan.diagnostics import Diagnostic
+from lium_plan.diagnostics import NEW_RENTS_ONLY, Diagnostic
 from lium_plan.engine.events import RunReport
 from lium_plan.money import rate
-from lium_plan.planning.plan import Plan
+from lium_plan.planning.plan import Plan, needs_a_human
 from lium_plan.views.diagnostics_text import diagnostics_text
 from lium_plan.views.events_text import report_text
 from lium_plan.views.plan_text import plan_text, without_offer
@@ -25,9 +25,13 @@ def plan_markdown(plan: Plan) -> str:
         head = f"### ⛔ {where}: refused"
     elif plan.errored:
         head = f"### ❌ {where}: no plan could be made"
+    elif needs_a_human(plan):
+        head = f"### ⚠️ {where}: something can't be told to be there or gone"
     elif plan.refresh_only:
         head = f"### {where}: {len(plan.drift)} drifted" if plan.drift else f"### ✅ {where}: no drift"
-    elif not plan.actions and not plan.open:
+    elif not plan.needs_consent and plan.destroying and not plan.complete:
+        head = f"### ⚠️ {where}: all was left out"
+    elif not plan.needs_consent:
         head = f"### ✅ {where}: no changes"
     else:
         head = f"### {where}: {counts.total} changes" if counts.total != 1 else f"### {where}: 1 change"
@@ -41,7 +45,11 @@ def plan_markdown(plan: Plan) -> str:
         f"| {' | '.join(str(cell) for cell in cells)} | {cost} |",
         "",
     ]
-    return "\n".join(lines) + _details("Plan", plan_text(plan)) + _findings(plan.diagnostics)
+    return (
+        "\n".join(lines)
+        + _details("Plan", plan_text(plan))
+        + _findings(item for item in plan.diagnostics if item.code != NEW_RENTS_ONLY)
+    )
 
 
 def report_markdown(report: RunReport) -> str:

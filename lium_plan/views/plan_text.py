@@ -10,10 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from lium_plan.diagnostics import NEW_RENTS_ONLY, Diagnostic, counted
 from lium_plan.kinds.protocol import Verb
 from lium_plan.money import amount, balance_and_minimum, most, rate
 from lium_plan.money import price as money
-from lium_plan.planning.plan import Action, Cost, Drift, Open, Plan
+from lium_plan.planning.plan import UNREACHABLE, Action, Cost, Drift, Open, Plan
+from lium_plan.views.columns import broken
 from lium_plan.views.offer_rows import offer_words
 from lium_plan.views.paint import PLAIN, Paint, one_line
 from lium_plan.views.times import clock, duration, stamp
@@ -47,6 +49,9 @@ _FOLD_ABOVE = 8
 _FOLD_SHOWN = 3
 _ADDRESS_WIDTH = 35
 _MIDDLE_WIDTH = 60
+_LEAST_BESIDE = 30
+"""Columns that must be left beside the addresses where lines have to be broken."""
+_BELOW = " " * 6
 _SILENT = (Verb.CREATE, Verb.MOVE)
 """Their changes say nothing that the line does not say."""
 _REASONED = (Verb.REBOOT, Verb.REPLACE, Verb.DESTROY)
@@ -71,15 +76,23 @@ def plan_text(plan: Plan, paint: Paint = PLAIN, *, width: int | None = None, ver
     """
     parts: list[str] = []
     if plan.drift:
-        parts.append("Changed since the last apply, and not by it:\n\n" + _drift_text(plan.drift, paint))
+        parts.append("Changed since the last apply, and not by it:\n\n" + _drift_text(plan.drift, paint, width))
+    notes = list(_note_rows(plan.diagnostics, verbose))
+    if notes:
+        head = "Living pods that do not meet what new ones must:"
+        parts.append(f"{_prose(head, width)}\n\n{_layout(notes, paint, width)}")
     rows = [*_open_rows(plan.open), *_action_rows(plan, verbose)]
+    tidied = _tidied(plan)
     if rows:
         does = "change the state alone" if plan.refresh_only else "perform these actions"
         head = f"lium-plan will {does} ({_basis(plan)}):"
         parts.append(f"{_prose(head, width)}\n\n{_layout(rows, paint, width)}")
         parts.append(_totals(plan, paint, width))
+    elif plan.refusal is not None:
+        parts.append(f"Nothing would be done, and the plan is refused (stack {plan.stack}).\n")
     else:
         parts.append(paint("bold green", "No changes.") + f" {_nothing(plan)}\n")
+    parts.append(_prose(tidied, width) + "\n" if tidied else "")
     parts.append(_outputs_text(plan))
     return "\n".join(part for part in parts if part)
 
@@ -87,13 +100,17 @@ def plan_text(plan: Plan, paint: Paint = PLAIN, *, width: int | None = None, ver
 def _basis(plan: Plan) -> str:
     words = f"stack {plan.stack}"
     if plan.market is not None:
-        words += f", {plan.market.nodes} nodes on offer, prices of {clock(plan.market.read_at)}"
+        words += f", {counted(plan.market.nodes, 'node')} on offer, prices of {clock(plan.market.read_at)}"
     return words
 
 
 def _nothing(plan: Plan) -> str:
     if plan.errored:
         return f"The plan could not be made (stack {plan.stack})."
+    if plan.destroying and not plan.complete:
+        after = plan.cost.after_per_hour_usd
+        costs = f", and goes on costing {rate(after)}" if after else ""
+        return f"What stack {plan.stack} holds was left out: it stays{costs}."
     if plan.destroying:
         return f"Stack {plan.stack} holds nothing that could be destroyed."
     if plan.refresh_only:
@@ -113,10 +130,31 @@ def _open_rows(items: Iterable[Open]) -> Iterator[_Row]:
         yield _Row("bold magenta", "!", str(item.address), what)
 
 
+def _tidied(plan: Plan) -> str:
+    gone = [str(action.address) for action in plan.actions if action.tidies and not action.address.part]
+    more = f" and {len(gone) - _FOLD_SHOWN} more" if len(gone) > _FOLD_SHOWN else ""
+    return f"What is gone and not missed leaves the state: {', '.join(gone[:_FOLD_SHOWN])}{more}." if gone else ""
+
+
+def _note_rows(diagnostics: Iterable[Diagnostic], verbose: bool) -> Iterator[_Row]:
+    """Those that say the same of members of one fleet fold."""
+    alike: dict[tuple[str, str], list[Diagnostic]] = {}
+    for item in diagnostics:
+        if item.code == NEW_RENTS_ONLY:
+            alike.setdefault((str(item.address).partition("[")[0], item.message), []).append(item)
+    for (fleet, message), items in alike.items():
+        shown = len(items) if verbose or len(items) <= _FOLD_ABOVE else _FOLD_SHOWN
+        for item in items[:shown]:
+            yield _Row("yellow", "!", str(item.address), one_line(message))
+        if shown < len(items):
+            yield _Row("dim", "!", f"{fleet}[…]", f"{len(items) - shown} more like these")
+
+
 def _action_rows(plan: Plan, verbose: bool) -> Iterator[_Row]:
-    folded = {} if verbose else _folded(plan.actions)
+    actions = [action for action in plan.actions if not action.tidies]
+    folded = {} if verbose else _folded(actions)
     seen: dict[tuple[Verb, str, str, str], int] = {}
-    for action in plan.actions:
+    for action in actions:
         key = _group(action)
         members = folded.get(key)
         if members is None:
@@ -232,45 +270,46 @@ def _layout(rows: Sequence[_Row], paint: Paint, width: int | None) -> str:
             for row in rows
         )
     )
-    narrow = width is not None and natural > width
-    if narrow:
-        address_width = min(longest + 2, 32)
-    return "".join(_line(row, paint, (address_width, middle_width), width if narrow else None) for row in rows)
+    if width is None or natural <= width:
+        return "".join(_line(row, paint, (address_width, middle_width), None) for row in rows)
+    beside = width - 4 - (longest + 2)
+    if beside < max(_LEAST_BESIDE, max(priced, default=0)):
+        return "".join(_stacked(row, paint, width) for row in rows)
+    return "".join(_line(row, paint, (longest + 2, middle_width), width) for row in rows)
+
+
+def _stacked(row: _Row, paint: Paint, width: int) -> str:
+    """Beside long addresses is no room for anything: what does not fit there goes below."""
+    tail = row.price + (f"  {row.note}" if row.note else "")
+    whole = f"{row.middle}   {tail}" if tail else row.middle
+    lead = f"  {paint(row.style, row.symbol.ljust(1))} {row.address}  " if row.address else _BELOW
+    beside = width - (len(row.address) + 6 if row.address else len(_BELOW))
+    first, below = next(
+        (text, rest) for text, rest in ((whole, ""), (row.middle, tail), ("", whole)) if len(text) <= beside or not text
+    )
+    space = width - len(_BELOW)
+    parts = (below,) if len(below) <= space or first else (row.middle, tail)
+    lines = [f"{lead}{_marked(first, paint)}".rstrip()]
+    lines += [_BELOW + _marked(chunk, paint) for part in parts if part for chunk in broken(part, space)]
+    return "".join(f"{line}\n" for line in lines if line)
 
 
 def _line(row: _Row, paint: Paint, widths: tuple[int, int], limit: int | None) -> str:
     address_width, middle_width = widths
     symbol = paint(row.style, row.symbol.ljust(1))
     lead = f"  {symbol} {row.address.ljust(address_width)}"
-    if len(row.address) >= address_width:
-        lead = f"  {symbol} {row.address}  "
     tail = row.price + (f"  {row.note}" if row.note else "")
     if limit is None:
         body = row.middle if not row.price else f"{row.middle.ljust(middle_width)}   {tail}"
         return f"{lead}{_marked(body, paint)}".rstrip() + "\n"
     indent = " " * (4 + address_width)
-    space = max(24, limit - len(indent))
+    space = limit - len(indent)
     together = f"{row.middle}   {tail}" if tail else row.middle
     texts = (together,) if len(together) <= space else (row.middle, tail)
-    chunks = [chunk for text in texts if text for chunk in _wrapped(text, space)]
-    if len(row.address) >= address_width:
-        chunks = ["", *chunks]
+    chunks = [chunk for text in texts if text for chunk in broken(text, space)]
     first, *more = chunks or [""]
     lines = [f"{lead}{_marked(first, paint)}".rstrip(), *(f"{indent}{_marked(chunk, paint)}" for chunk in more)]
     return "".join(f"{line}\n" for line in lines)
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    """Broken at spaces, double spaces kept within a line; a word that is too long stands alone."""
-    lines: list[str] = []
-    line = ""
-    for word in text.split(" "):
-        if line.strip() and len(line) + 1 + len(word) > width:
-            lines.append(line.rstrip())
-            line = word
-        else:
-            line = f"{line} {word}" if line else word
-    return [*lines, line] if line else lines
 
 
 def _marked(text: str, paint: Paint) -> str:
@@ -284,18 +323,33 @@ def _marked(text: str, paint: Paint) -> str:
 # --- around the actions ----------------------------------------------------------------------------------------
 
 
-def _drift_text(items: Iterable[Drift], paint: Paint) -> str:
+def _drift_text(items: Sequence[Drift], paint: Paint, width: int | None) -> str:
+    """What needs a look is marked as such; lines that are too long are broken at spaces."""
+    longest = max(len(str(item.address)) for item in items)
+    address_width = max(_ADDRESS_WIDTH, longest + 2)
+    if width is not None and width - 4 - address_width < _LEAST_BESIDE:
+        address_width = min(longest + 2, width - 4 - _LEAST_BESIDE)
+    lead = " " * (4 + address_width)
     lines = []
     for item in items:
+        status = one_line(item.status)
         words = [change_words(change) for change in item.changes]
-        status = paint("yellow", one_line(item.status))
-        lines.append(f"    {item.address!s:<{_ADDRESS_WIDTH}}{status}" + (f"  {words[0]}" if words else ""))
-        lines += [" " * (4 + _ADDRESS_WIDTH) + word for word in words[1:]]
+        texts = [f"{status}  {words[0]}" if words else status, *words[1:]]
+        if width is not None:
+            texts = [piece for text in texts for piece in broken(text, width - len(lead))]
+        first, *more = texts
+        symbol = paint("bold magenta", "!") if item.status == UNREACHABLE else " "
+        shown = paint("yellow", status) + first.removeprefix(status)
+        if len(str(item.address)) + 2 > address_width:
+            lines += [f"  {symbol} {item.address}", lead + shown]
+        else:
+            lines.append(f"  {symbol} {item.address!s:<{address_width}}{shown}")
+        lines += [lead + text for text in more]
     return "".join(f"{line}\n" for line in lines)
 
 
 def _prose(text: str, width: int | None) -> str:
-    return text if width is None else "\n".join(_wrapped(text, width - 1))
+    return text if width is None else "\n".join(broken(text, width - 1))
 
 
 def _totals(plan: Plan, paint: Paint, width: int | None) -> str:

@@ -74,6 +74,37 @@ asyncio.run(run())
     assert done.stdout == "0\n"
 
 
+IMPATIENT = """
+import atexit, os, signal, sys
+from lium_plan.cli.session import Session
+from lium_plan.interrupts import SIGNALS
+def again():
+    for number in SIGNALS:
+        os.kill(os.getpid(), number)
+async def work(interrupt):
+    if {armed}:
+        interrupt.arm()
+    again()
+    await interrupt.{until}.wait()
+    again()
+atexit.register(again)
+try:
+    Session().run(work)
+except KeyboardInterrupt:
+    again()
+again()
+print("told")
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize(("armed", "until"), [(True, "first"), (True, "second"), (False, "first")])
+def test_any_number_of_signals_takes_neither_the_exit_code_nor_the_last_words(armed: bool, until: str) -> None:
+    code = IMPATIENT.format(armed=armed, until=until)
+    done = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "told\n", "")
+
+
 # A question inside a running event loop that has taken the signals over, as in apply.
 ASKER = """
 import sys

@@ -147,6 +147,16 @@ def test_failures_are_documents_with_json(capsys: pytest.CaptureFixture[str]) ->
     assert document["diagnostics"][0]["severity"] == "error"
 
 
+def test_a_plan_that_cannot_be_made_still_says_of_which_project(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "-q"]) == 0
+    capsys.readouterr()
+    assert main(["plan", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["errored"]
+    assert document["project"] == "quickstart"
+    assert (document["lineage"], document["serial"]) == (None, 0)
+
+
 def test_a_failed_apply_is_a_whole_stream(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["apply", "--json", "--json-into", "events.jsonl", "-f", "missing.yaml"]) == 1
     shown = capsys.readouterr()

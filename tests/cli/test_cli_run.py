@@ -16,6 +16,8 @@ import pytest
 from terminals import Terminal
 
 from lium_plan.ssh.keys import make_key
+from tests.support.nursery import MAIN, nursery
+from tests.support.projects import Done, stop
 
 LIUM_PLAN = (sys.executable, "-m", "lium_plan")
 
@@ -26,14 +28,8 @@ def local_lium(directory: Path, speed: int) -> Iterator[Mapping[str, str]]:
     make_key(directory / "key")
     base = {name: value for name, value in os.environ.items() if not name.startswith("LIUM_")}
     base.update(HOME=str(directory), LIUM_SSH_KEY_PATH=str(directory / "key"), TERM="xterm", COLUMNS="120", LINES="40")
-    server = subprocess.Popen(
-        (*LIUM_PLAN, "sim", "serve", "--speed", str(speed), "--confined"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=base,
-        cwd=directory,
-    )
+    options = ("sim", "serve", "--speed", str(speed), "--confined")
+    server = nursery().start(MAIN, options, cwd=directory, env=base, stderr=subprocess.DEVNULL)
     assert server.stdout is not None
     given = dict(server.stdout.readline().strip().split("=", 1) for _ in range(2))
     yield {**base, **given}
@@ -48,29 +44,22 @@ def environ(tmp_path: Path) -> Iterator[Mapping[str, str]]:
         yield given
 
 
-def run(environ: Mapping[str, str], cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        (*LIUM_PLAN, *arguments),
-        env=environ,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+def run(environ: Mapping[str, str], cwd: Path, *arguments: str) -> Done:
+    with nursery().start(MAIN, arguments, cwd=cwd, env=environ) as process:
+        return stop(process, within_s=60)
 
 
 def test_from_nothing_to_nothing(environ: Mapping[str, str], tmp_path: Path) -> None:
     work = tmp_path / "work"
-    assert run(environ, tmp_path, "init", "work").returncode == 0
+    assert run(environ, tmp_path, "init", "work").code == 0
     planned = run(environ, work, "plan", "--detailed-exitcode", "--out", "saved.json")
-    assert planned.returncode == 2, planned.stderr
-    assert "+ fleet.box[0]" in planned.stdout
-    assert planned.stdout == run(environ, work, "show", "saved.json").stdout
+    assert planned.code == 2, planned.err
+    assert "+ fleet.box[0]" in planned.out
+    assert planned.out == run(environ, work, "show", "saved.json").out
 
     refused = run(environ, work, "apply")
-    assert refused.returncode == 1
-    assert "--auto-approve" in refused.stderr
+    assert refused.code == 1
+    assert "--auto-approve" in refused.err
     assert not (work / "state" / "default.json").exists()
 
     with Terminal((*LIUM_PLAN, "apply"), env=environ, cwd=work) as terminal:
@@ -85,12 +74,12 @@ def test_from_nothing_to_nothing(environ: Mapping[str, str], tmp_path: Path) -> 
         assert terminal.end() == 0, terminal.shown
         assert "1 pod runs now" in terminal.shown
 
-    shown = json.loads(run(environ, work, "show", "--json").stdout)
+    shown = json.loads(run(environ, work, "show", "--json").out)
     statuses = {row["address"]: row["status"] for row in shown["resources"]}
     assert (statuses["fleet.box[0]"], statuses["task.hello[0]"]) == ("ready", "completed")
-    assert run(environ, work, "plan", "--detailed-exitcode").returncode == 0
-    assert run(environ, work, "apply", "saved.json").returncode == 4
-    assert json.loads(run(environ, work, "status", "--json").stdout)["pods"][0]["phase"] == "RUNNING"
+    assert run(environ, work, "plan", "--detailed-exitcode").code == 0
+    assert run(environ, work, "apply", "saved.json").code == 4
+    assert json.loads(run(environ, work, "status", "--json").out)["pods"][0]["phase"] == "RUNNING"
 
     with Terminal((*LIUM_PLAN, "destroy"), env=environ, cwd=work) as terminal:
         terminal.wait_for("Type the project's name (quickstart) to go on: ")
@@ -103,14 +92,8 @@ def test_from_nothing_to_nothing(environ: Mapping[str, str], tmp_path: Path) -> 
 def test_apply_as_a_stream_whose_reader_leaves(environ: Mapping[str, str], tmp_path: Path) -> None:
     work = tmp_path / "work"
     run(environ, tmp_path, "init", "work")
-    process = subprocess.Popen(
-        (*LIUM_PLAN, "apply", "--auto-approve", "--json", "--json-into", "events.jsonl"),
-        env=environ,
-        cwd=work,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    options = ("apply", "--auto-approve", "--json", "--json-into", "events.jsonl")
+    process = nursery().start(MAIN, options, cwd=work, env=environ, stderr=subprocess.DEVNULL)
     assert process.stdout is not None
     assert json.loads(process.stdout.readline())["type"] == "version"
     process.stdout.close()
@@ -118,10 +101,10 @@ def test_apply_as_a_stream_whose_reader_leaves(environ: Mapping[str, str], tmp_p
     rows = [json.loads(line) for line in (work / "events.jsonl").read_text(encoding="utf-8").splitlines()]
     assert (rows[-1]["type"], rows[-1]["exit_code"]) == ("change_summary", 0)
     assert [row["seq"] for row in rows] == sorted(row["seq"] for row in rows)
-    assert run(environ, work, "state", "list").stdout.splitlines()[0] == "fleet.box[0]"
+    assert run(environ, work, "state", "list").out.splitlines()[0] == "fleet.box[0]"
     destroyed = run(environ, work, "destroy", "--auto-approve", "--json")
-    assert destroyed.returncode == 0
-    assert any(json.loads(line)["type"] == "proof" for line in destroyed.stdout.splitlines())
+    assert destroyed.code == 0
+    assert any(json.loads(line)["type"] == "proof" for line in destroyed.out.splitlines())
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, "closed terminal"])
@@ -136,7 +119,7 @@ def test_an_interrupted_apply_ends_soon_and_knows_its_pod(tmp_path: Path, how: s
             else:
                 terminal.hang_up()
             assert terminal.process.wait(timeout=10) == 7
-        shown = json.loads(run(environ, work, "show", "--json").stdout)
+        shown = json.loads(run(environ, work, "show", "--json").out)
         pod = next(row for row in shown["resources"] if row["address"] == "fleet.box[0]")
         assert pod["id"]
         assert pod["status"] == "pending"

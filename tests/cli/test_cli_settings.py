@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from lium_plan.cli.main import main
 from lium_plan.diagnostics import ExitCode, Failure
 from lium_plan.settings import DEFAULT_BASE_URL, Flags, Settings, resolve
 
@@ -167,3 +169,22 @@ def test_sim_ignores_key_and_server_of_elsewhere(tmp_path: Path) -> None:
 )
 def test_what_is_no_url_is_refused_and_not_shown(tmp_path: Path, url: str) -> None:
     assert refusal(tmp_path, {"LIUM_BASE_URL": url}) == "LIUM_BASE_URL is no URL"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("none", "no such file or directory"), ("", "is a directory"), ("text", "it is no private key")],
+)
+def test_the_doctor_says_what_is_wrong_with_a_key(
+    name: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text").write_text("hello")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("LIUM_BASE_URL", "http://127.0.0.1:9/api")
+    monkeypatch.setenv("LIUM_SSH_KEY_PATH", str(tmp_path / name))
+    assert main(["doctor", "--json"]) == 1
+    checks = {row["name"]: row for row in json.loads(capsys.readouterr().out)["checks"]}
+    assert checks["ssh-key"]["ok"] is False
+    assert checks["ssh-key"]["detail"] == f"{tmp_path / name} can't be used: {why}"
+    assert checks["ssh-key"]["cure"]

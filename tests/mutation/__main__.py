@@ -9,6 +9,7 @@ one is left without an explanation.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ from tests.mutation.trials import Trial, Unusable, Verdict, try_mutants
 
 EXPLAINED = Path(__file__).with_name("explained.toml")
 ROOT = Path(__file__).parents[2]
+REMEMBERED = Path("build") / "mutation.json"
+"""Which test noticed a mutant last, under the root: it is tried first the next time. Only time depends on it."""
 TELL_EVERY_S = 20.0
 
 
@@ -28,6 +31,16 @@ def read_explained(path: Path) -> dict[Identity, str]:
     """Why nobody needs to notice. `nth` is left out for the first of its text in its function."""
     rows = tomllib.loads(path.read_text()).get("survivor", [])
     return {(row["file"], row["within"], row["change"], row["text"], row.get("nth", 1)): row["why"] for row in rows}
+
+
+def read_remembered(path: Path) -> dict[Identity, str]:
+    rows = json.loads(path.read_text()) if path.exists() else []
+    return {(file, within, change, text, nth): test for file, within, change, text, nth, test in rows}
+
+
+def write_remembered(path: Path, noticed: Mapping[Identity, str]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(("[\n", ",\n".join(json.dumps([*one, test]) for one, test in noticed.items()), "\n]\n")))
 
 
 def say(text: str) -> None:
@@ -64,19 +77,28 @@ def main(
     parser.add_argument("--jobs", type=int, default=2)
     asked = parser.parse_args(arguments)
     explained = read_explained(explained_in)
+    remembered = read_remembered(root / REMEMBERED)
     teller = Teller(explained)
     started = monotonic()
     done: list[Trial] = []
     red: list[str] = []
-    for plan in plans:
-        if any(part in file for file in plan.targets for part in asked.parts or [""]):
-            try:
-                trials = try_mutants(plan, root=root, jobs=asked.jobs, chosen=asked.parts, each=teller, say=say)
-            except Unusable as problem:
-                say(str(problem))
-                return 1
-            done += trials.done
-            red += trials.red
+
+    def note(trial: Trial) -> None:
+        done.append(trial)
+        teller(trial)
+
+    try:
+        for plan in plans:
+            if any(part in file for file in plan.targets for part in asked.parts or [""]):
+                red += try_mutants(
+                    plan, root=root, jobs=asked.jobs, chosen=asked.parts, remembered=remembered, each=note, say=say
+                )
+    except Unusable as problem:
+        say(str(problem))
+        return 1
+    finally:
+        noticed = {trial.mutant.identity: trial.by for trial in done if trial.verdict.noticed}
+        write_remembered(root / REMEMBERED, remembered | noticed)
     code = report(done, explained, seconds=monotonic() - started)
     if red:
         say(f"{len(red)} tests fail on unchanged code: {', '.join(red)}")

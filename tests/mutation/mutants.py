@@ -116,6 +116,8 @@ class _Finder:
             )
 
         match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                return
             case ast.If(test=test) | ast.While(test=test):
                 last = test.end_lineno or test.lineno
                 yield one(Change.NEVER, node, last)

@@ -23,8 +23,11 @@ class Plan:
 
 RECOVERY = {
     "lium_plan/engine/recover.py": ALL,
-    "lium_plan/engine/run.py": ("EngineRun.effect", "EngineRun._let_finish"),
+    "lium_plan/engine/run.py": ("_Begin", "EngineRun.effect", "EngineRun._let_finish"),
     "lium_plan/operations/settling.py": ALL,
+    "lium_plan/operations/recovering.py": ALL,
+    "lium_plan/operations/aftermath.py": ALL,
+    "lium_plan/planning/late.py": ALL,
     "lium_plan/kinds/failures.py": (
         "make",
         "record_made",
@@ -35,6 +38,7 @@ RECOVERY = {
         "settle_delete",
     ),
     "lium_plan/kinds/pod/rent.py": ALL,
+    "lium_plan/kinds/pod/rows.py": ALL,
     "lium_plan/kinds/pod/removal.py": ALL,
     "lium_plan/kinds/pod/driver.py": (
         "PodDriver.settle",
@@ -98,8 +102,22 @@ RECOVERY_PLAN = Plan(
     targets=RECOVERY,
     tests=(
         "tests/engine",
-        *(f"tests/simulation/test_settling_{name}.py" for name in ("rents", "deletes", "creations", "effects")),
-        "tests/simulation/test_lost_answers.py",
+        *(
+            f"tests/simulation/test_settling_{name}.py"
+            for name in ("rents", "deletes", "creations", "effects", "extensions", "tasks")
+        ),
+        *(
+            f"tests/simulation/test_{name}.py"
+            for name in (
+                "lost_answers",
+                "wrong_answers",
+                "recovering",
+                "aftermath",
+                "rents_in_trouble",
+                "creations_in_trouble",
+                "pods_that_stay",
+            )
+        ),
         *(f"tests/simulation/test_simulation_{name}.py" for name in ("created", "deletion", "limits")),
     ),
     left_out=(

@@ -118,6 +118,7 @@ def test_what_is_noticed_and_what_is_not(tmp_path: Path) -> None:
     [
         ("x = 1", ["x = 1 -> pass"]),
         ("import os\n'doc'\nx: int\npass", []),
+        ("if TYPE_CHECKING:\n    x = 1", []),
         ("if a:\n    b()", ["if a: -> if False:\n    b()", "if a: -> if True:\n    b()", "b() -> if a:\n    pass"]),
         ("while True:\n    pass", ["while True: -> while False:\n    pass"]),
         ("for a in b:\n    pass", ["for a in b: -> for a in ():\n    pass"]),

@@ -12,6 +12,7 @@ import importlib.util
 import io
 import os
 import pickle
+import re
 import resource
 import select
 import shutil
@@ -31,7 +32,7 @@ from types import CodeType, FunctionType, ModuleType
 import coverage
 import pytest
 
-from tests.mutation.mutants import Function, Mutant, mutants, mutated
+from tests.mutation.mutants import Function, Identity, Mutant, mutants, mutated
 from tests.mutation.targets import Plan
 
 LEAST_S = 5.0
@@ -39,8 +40,10 @@ TIMES_LONGER = 8.0
 """A test that needs more of a processor than this, and so many times what it needs for unchanged code, hangs."""
 WAITS_S = 120.0
 """So does one that is not done after so long, whatever else the machine does."""
-ENOUGH_S = 20.0
+ENOUGH_S = 40.0
 """Of a processor, for the tests of one mutant: those that are least likely to notice are left out."""
+IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""Where forks leave their files: a sync costs nothing there."""
 MOST_MEMORY = 4 * 2**30
 MOST_ON_DISK = 64 * 2**20
 OPTIONS = ("-p", "no:xdist", "-p", "no:cacheprovider", "-s")
@@ -79,28 +82,32 @@ class Measured:
     """Tests that fail on unchanged code can't notice anything; test -> how it fails."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trials:
-    done: tuple[Trial, ...]
-    red: tuple[str, ...]
-    """Tests that fail on unchanged code, and so were left out."""
-
-
 class Unusable(Exception):
     """The tests can't be collected, or not be run to their end, before anything is changed."""
 
 
 def try_mutants(
-    plan: Plan, *, root: Path, jobs: int, chosen: Sequence[str] = (), each: Callable[[Trial], None], say: Say
-) -> Trials:
-    """Try all mutants of the plan's files whose path has one of `chosen` in it. Raises `Unusable`."""
-    trials = _Trying(plan, root, jobs, tuple(chosen), each, say)
+    plan: Plan,
+    *,
+    root: Path,
+    jobs: int,
+    chosen: Sequence[str] = (),
+    remembered: Mapping[Identity, str],
+    each: Callable[[Trial], None],
+    say: Say,
+) -> tuple[str, ...]:
+    """Try all mutants of the plan's files whose path has one of `chosen` in it, and tell `each` how it went.
+
+    `remembered` are tests that noticed a mutant in an earlier run: they go first. The tests that fail on unchanged
+    code, and so were left out. Raises `Unusable`.
+    """
+    trials = _Trying(plan, root, jobs, tuple(chosen), remembered, each, say)
     words = io.StringIO()
     with redirect_stdout(words), redirect_stderr(words):
         code = pytest.main([*plan.tests, *OPTIONS, "--rootdir", str(root)], plugins=[trials])
     if trials.problem or code != pytest.ExitCode.OK:
         raise Unusable(trials.problem or words.getvalue())
-    return Trials(tuple(trials.done), trials.red)
+    return trials.red
 
 
 @dataclass(slots=True)
@@ -121,18 +128,25 @@ class _Trying:
     """A pytest plugin that runs in place of the loop over tests."""
 
     def __init__(
-        self, plan: Plan, root: Path, jobs: int, chosen: tuple[str, ...], each: Callable[[Trial], None], say: Say
+        self,
+        plan: Plan,
+        root: Path,
+        jobs: int,
+        chosen: tuple[str, ...],
+        remembered: Mapping[Identity, str],
+        each: Callable[[Trial], None],
+        say: Say,
     ) -> None:
         self._plan = plan
         self._root = root
         self._jobs = jobs
         self._chosen = chosen
+        self._remembered = remembered
         self._each = each
         self._say = say
         self._red = ""
         self._killers: dict[tuple[str, str], list[str]] = defaultdict(list)
         self.problem = ""
-        self.done: list[Trial] = []
         self.red: tuple[str, ...] = ()
 
     # --- pytest's hooks ------------------------------------------------------------------------------------------
@@ -225,7 +239,6 @@ class _Trying:
                 _kill(child)
 
     def _end(self, trial: Trial) -> None:
-        self.done.append(trial)
         if trial.by:
             killers = self._killers[trial.mutant.file, trial.mutant.within]
             with suppress(ValueError):
@@ -234,20 +247,28 @@ class _Trying:
         self._each(trial)
 
     def _tests_for(self, mutant: Mutant, measured: Measured) -> list[str]:
-        """What noticed its neighbours first; then those first that run what few others run of the function."""
+        """What noticed it before, then what noticed its neighbours; then those first that run what few others run of
+        the function."""
         lines = measured.lines.get(mutant.file, {})
-        ran = mutant.lines if mutant.function is not None else lines
+        ran = mutant.lines if mutant.function is not None else self._mentions(mutant) & lines.keys() or lines
         tests = {test for line in ran for test in lines.get(line, ())}
         worth = dict.fromkeys(tests, 0.0)
-        for line in mutant.around or lines:
+        for line in mutant.around or ran:
             for test in tests & lines.get(line, frozenset()):
                 worth[test] += 1 / len(lines[line])
         rank = {test: place for place, test in enumerate(self._killers[mutant.file, mutant.within])}
+        rank[self._remembered.get(mutant.identity, "")] = -1
         order = sorted(
             tests, key=lambda test: (rank.get(test, len(rank)), (0.02 + measured.seconds[test]) / worth[test], test)
         )
         used = accumulate(measured.seconds[test] for test in order)
         return [test for test, so_far in zip(order, used, strict=True) if so_far <= ENOUGH_S] or order[:1]
+
+    def _mentions(self, mutant: Mutant) -> set[int]:
+        """The other lines of its file with the name that a statement outside of functions begins with."""
+        name = re.compile(rf"\b{re.escape(mutant.text.partition(' ')[0].rstrip(':'))}\b")
+        numbered = enumerate(self._sources[mutant.file].splitlines(), 1)
+        return {number for number, text in numbered if number not in mutant.lines and name.search(text)}
 
     # --- what is done in forks -----------------------------------------------------------------------------------
 
@@ -352,7 +373,7 @@ class _Trying:
         file.write_bytes(pickle.dumps(Measured(seconds, lines, red)))
 
     def _fork(self, work: Callable[[Say], None]) -> _Child:
-        scratch = Path(tempfile.mkdtemp(prefix="lium-plan-mutation-"))
+        scratch = Path(tempfile.mkdtemp(prefix="lium-plan-mutation-", dir=IN_MEMORY))
         reads, writes = os.pipe()
         pid = os.fork()
         if pid:

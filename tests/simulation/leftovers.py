@@ -60,7 +60,8 @@ async def somebody_makes(world: World, path: str, body: Mapping[str, object]) ->
     async with httpx.AsyncClient(
         transport=world.lium.transport, base_url=world.lium.base_url, headers=headers
     ) as client:
-        return str((await client.post(path, json=body)).raise_for_status().json()["id"])
+        made = (await client.post(path, json=body)).raise_for_status().json()
+        return str(made.get("pod_id") or made["id"])
 
 
 async def somebody_deletes(world: World, path: str) -> None:

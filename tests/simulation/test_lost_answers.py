@@ -47,11 +47,12 @@ def test_a_creation_that_is_refused_is_not_tried_again() -> None:
 
 
 def test_a_creation_that_nobody_can_tell_of_is_not_tried_again() -> None:
-    """Its answer was lost, and two are listed that could be it."""
+    """Its answer was lost, and two are listed then that could be it."""
 
     async def story(world: World) -> None:
         assert (await world.apply()).code == 0
         (data,) = world.open_charges("volume")
+        world.fault({"do": "twist", "twist": {"hide_seconds": 8}}, method="POST", path="volumes", times=2)
         twins = [await somebody_makes(world, "/volumes", {"name": data.name.replace("data", "more")}) for _ in range(2)]
         world.write("lium.yaml", HEAD + VOLUMES + "  more: {description: more}\n")
         world.fault({"do": "lose_reply", "where": "before"}, method="POST", path="volumes")

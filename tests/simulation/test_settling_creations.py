@@ -152,3 +152,25 @@ def test_a_login_that_is_listed_late_is_waited_for() -> None:
         assert len(world.open_charges("credential")) == 1
 
     told(story, manifest=WITH_LOGIN, expected=())
+
+
+# --- lists that lag -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", CREATIONS)
+@pytest.mark.parametrize("command", ["apply", "destroy"])
+def test_what_was_made_a_moment_ago_and_is_not_listed_yet_is_not_taken_for_gone(kind: str, command: str) -> None:
+    site, manifest, _, path = CREATIONS[kind]
+
+    async def story(world: World) -> None:
+        world.fault({"do": "twist", "twist": {"hide_seconds": 12}}, method="POST", path=path)
+        killed = await world.apply(crash_on=(site, "answered", 1))
+        assert killed.code is None
+        ran = await world.run(command)
+        assert ran.code == 0, ran.words
+        assert len(world.open_charges(kind)) == (command == "apply"), "neither lost nor made twice"
+        if command == "apply":
+            await mended(world)
+            await emptied(world)
+
+    told(story, manifest=manifest, expected=("a-0",) if (kind, command) == ("template", "apply") else ())

@@ -8,12 +8,13 @@ import pytest
 
 from lium_plan.addresses import parse
 from lium_plan.kinds.protocol import Json, Record
+from lium_plan.marks import keyed_hash
 from lium_plan.state.journal import JournaledLedger, RunIdentity
 from lium_plan.state.lock import this_process
 from tests.simulation.leftovers import WITH_LOGIN, phases
 from tests.simulation.manifests import VOLUMES
 from tests.simulation.telling import mended, rents, told
-from tests.support.world import World
+from tests.support.world import CANARY_PASSWORD, World
 
 EVERYTHING = (
     WITH_LOGIN
@@ -99,6 +100,26 @@ def test_an_open_delete_of_a_pod_that_no_list_shows_and_nothing_proves() -> None
         assert len(rents(world)) == 1
 
     told(story)
+
+
+def test_a_login_that_a_record_holds_is_not_what_another_open_creation_made() -> None:
+    """It is equal, and was made after that creation had begun."""
+
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        state = world.state()
+        assert state is not None
+        before = {row.key: row.id for row in _records(world)}
+        login = {"username": keyed_hash(state.salt, "robot"), "password": keyed_hash(state.salt, CANARY_PASSWORD)}
+        foreign: list[Json] = [*world.foreign]
+        await leave_open(world, "credential.t", "create", {"before": foreign, "inputs": {}, **login})
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert "settled: no new credential is listed" in phases(ran)
+        assert {row.key: row.id for row in _records(world)} == before
+        await mended(world)
+
+    told(story, manifest=WITH_LOGIN, expected=())
 
 
 def _records(world: World) -> list[Record]:

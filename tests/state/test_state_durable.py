@@ -166,7 +166,7 @@ def test_a_shorter_line_is_not_followed_by_the_rest_of_one_that_failed(
                 raise fault
 
             monkeypatch.setattr(os, "fdatasync", fail)
-            for length in (3_000, 200_000):
+            for length in (200_000, 3_000):
                 with pytest.raises((Failure, KeyboardInterrupt)):
                     ledger.done(effect, record("fleet.x[0]", "pod-0", notes="n" * length))
                 left = store.path("journal.jsonl").stat()

@@ -50,8 +50,24 @@ def test_a_journal_cut_at_any_byte_loses_only_the_line_that_was_cut(tmp_path: Pa
     for size in range(len(whole) + 1):
         store.path("journal.jsonl").write_bytes(whole[:size] + b"\0" * (5000 * (size % 2)))
         loaded = store.load()
-        assert loaded.state == replay(blank(), log[: whole[:size].count(b"\n")])
-        assert loaded.torn_bytes == size - (whole[:size].rfind(b"\n") + 1)
+        ends = size < len(whole) and whole[size] == ord("\n")  # all of a line is there, but for its end
+        assert loaded.state == replay(blank(), log[: whole[:size].count(b"\n") + ends])
+        assert loaded.torn_bytes == (0 if ends else size - (whole[:size].rfind(b"\n") + 1))
+
+
+def test_a_line_that_lacks_its_end_counts_and_gets_one(tmp_path: Path) -> None:
+    store = local(tmp_path)
+    with writing(store) as ledger:
+        fill(ledger)
+    whole = journal_of(store)
+    for tail in (b"", b"\0", b"\0" * 700):
+        store.path("journal.jsonl").write_bytes(whole[:-1] + tail)
+        assert store.load().state == ledger.state
+        with writing(store) as again:
+            assert journal_of(store) == whole
+            again.put(V)
+            assert store.load().state == again.state
+        assert journal_of(store).startswith(whole)
 
 
 @pytest.mark.parametrize("size", [1, 40, 400, 1000, 1500])
@@ -75,10 +91,13 @@ def test_a_line_with_holes_at_the_end_was_never_acknowledged(tmp_path: Path) -> 
     with writing(store) as ledger:
         fill(ledger)
     whole = journal_of(store)
+    to_go = -len(whole) % 512  # a disk writes whole sectors
     for tail in (
-        b"\0" * 512 + b'"}}\n',
-        b'{"sum":' + b"\0" * 512 + b'"}}\n',
-        b"\0" * 512 + b'"}}\n' + b"\0" * 512,
+        b"\0" * (to_go + 512) + b'"}}\n',
+        b"\0" * to_go + b'"}}\n',
+        b'{"sum":'.ljust(to_go, b"x") + b"\0" * 512 + b'"}}\n',
+        b"\0" * (to_go + 1024) + b'"}}\n' + b"\0" * 512,
+        b'{"sum":'.ljust(to_go, b"x") + b"\0" * 1024 + b'"}}',
     ):
         store.path("journal.jsonl").write_bytes(whole + tail)
         loaded = store.load()
@@ -102,6 +121,12 @@ def damaged_journals() -> Iterator[tuple[str, Callable[[bytes], bytes]]]:
     yield "byte order mark", lambda data: b"\xef\xbb\xbf" + data
     yield "a hole in the middle", lambda data: data[:300] + b"\0" * 200 + data[500:]
     yield "the start lost", lambda data: data.partition(b"\n")[2]
+    yield "a byte of the last line to NUL", lambda data: data[:-9] + b"\0" + data[-8:]
+    yield "its first bytes to NUL", lambda data: line(data, -2, lambda text: b"\0" * 9 + text[9:])
+    yield "its last bytes to NUL", lambda data: data[:-9] + b"\0" * 8 + b"\n"
+    yield "its end to something else", lambda data: data[:-1] + b"x"
+    yield "its end to something else, and NULs", lambda data: data[:-1] + b"\r" + b"\0" * 700
+    yield "the end before the last to NUL", lambda data: b"\0".join(data.rsplit(b"\n", 2)[:2]) + b"\n"
     yield "no JSON", lambda data: data + b"hello\n"
     yield (
         "another state's",

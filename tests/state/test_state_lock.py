@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from state_samples import NOW, local, owner
+from state_samples import NOW, blank, local, owner
 
 from lium_plan.diagnostics import ExitCode, Failure
 from lium_plan.state.lock import Liveness, liveness, lock_held, process_started, read_owner
@@ -55,7 +55,27 @@ def test_a_record_that_can_not_be_read_blocks_nobody(tmp_path: Path, content: by
     with asyncio.run(store.lock(owner(), timeout_s=0)) as taken:
         assert taken.previous is None
         assert read_owner(store.path("lock")) == owner()
+    assert not store.path("lock").exists()
+
+
+def test_a_stack_that_never_came_to_be_leaves_no_lock(tmp_path: Path) -> None:
+    store = local(tmp_path)
+    with asyncio.run(store.lock(owner(), timeout_s=0)):
+        store.load()
+    assert list(tmp_path.iterdir()) == []
+    with asyncio.run(store.lock(owner(), timeout_s=0)):
+        store.load()
+        store.compact(blank())
     assert store.path("lock").read_bytes() == b""
+
+
+def test_a_lock_that_another_has_taken_in_the_meantime_stays(tmp_path: Path) -> None:
+    first, second = local(tmp_path), local(tmp_path)
+    with asyncio.run(first.lock(owner(), timeout_s=0)):
+        first.path("lock").unlink()
+        with asyncio.run(second.lock(owner("run-2"), timeout_s=0)) as taken:
+            first.close()
+            assert taken.stands
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\0", b'{"who": 1}'])

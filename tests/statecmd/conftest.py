@@ -1,29 +1,12 @@
-"""One local Lium for all tests of a worker, an account each; and commands run within the test's own process."""
+"""Commands that run within the test's own process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from tests.statecmd.commands import Desk
-from tests.support.projects import Project, new_project
-from tests.support.sims import Sim, serving
-
-_numbers = count(1)
-
-
-@pytest.fixture(scope="session")
-def sim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sim]:
-    with serving(tmp_path_factory.mktemp("sim"), "--nodes", "200") as running:
-        yield running
-
-
-@pytest.fixture
-def project(sim: Sim, tmp_path: Path) -> Project:
-    return new_project(sim, f"s{next(_numbers)}", tmp_path)
 
 
 @pytest.fixture

@@ -306,9 +306,16 @@ def test_a_lost_volume_goes_by_its_id_alone(project: Project) -> None:
     shutil.rmtree(state_folder(project))
     shutil.move(project.folder / "older", state_folder(project))
     assert ids(orphans(project)["lost"]) == {lost}
+    cure = f"lium-plan orphans --delete --id {lost}"
+    listed = project.run("orphans", expect=0).err
+    assert cure in listed
+    assert "orphans --delete\n" not in listed, "that would delete nothing"
     assert orphans(project, "--delete")["deleted"] == []
+    spared = project.run("orphans", "--delete", expect=0).err
+    assert f"({lost}) was not deleted: what holds data goes by its id alone" in spared
+    assert cure in spared
     assert lost in billed(project)
-    orphans(project, "--delete", "--id", lost)
+    project.run(*cure.split()[1:], expect=0)
     assert lost not in billed(project)
 
 

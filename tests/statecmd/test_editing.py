@@ -338,7 +338,7 @@ def test_a_changed_digit_stops_everything_and_repair_takes_it_when_asked(fleet: 
     before = fleet.files()
     assert "checksum" in fleet.run("state", "list", expect=1).err
     assert "default.json.1 is what follows" in fleet.run("state", "pull").err
-    told = fleet.run("state", "repair", "--dry-run").err
+    told = fleet.run("state", "repair", "--dry-run", expect=3).err
     assert "fleet.workers[1] is q1 now and was p1 in state/default.json.1" in told
     assert "orphans" in told
     assert fleet.files() == before
@@ -362,9 +362,38 @@ def test_an_edited_pull_can_be_pushed_and_is_written_anew(fleet: Desk) -> None:
     fleet.write(json.dumps(pulled, indent=4), "mine.json")
     assert "edited" in fleet.run("state", "push", "mine.json").err
     assert fleet.run("output", "hand").out == "made\n"
-    pulled["serial"] = 10**13
+    pulled["serial"] = 10**15
     fleet.write(json.dumps(pulled), "mine.json")
-    assert "at most" in fleet.run("state", "push", "mine.json", expect=1).err
+    assert "at most" in fleet.run("state", "push", "--force", "mine.json", expect=1).err
+
+
+@pytest.mark.parametrize("name", ["serial", "sequence"])
+def test_an_edit_that_makes_a_number_jump_is_not_pushed(fleet: Desk, name: str) -> None:
+    pulled = json.loads(fleet.run("state", "pull").out)
+    before = fleet.files()
+    document = {**pulled, "serial": pulled["serial"] + 1, name: 10**12}
+    fleet.write(json.dumps(document), "mine.json")
+    refused = fleet.run("state", "push", "mine.json", expect=6).err
+    assert f"its `{name}` jumps from {pulled[name]} to 1000000000000" in refused
+    assert fleet.files() == before
+    fleet.run("state", "push", "mine.json", "--state", "file:elsewhere", expect=6)
+    document[name] = pulled[name] + 10**6
+    fleet.write(json.dumps(document), "mine.json")
+    fleet.run("state", "push", "mine.json")
+
+
+def test_what_pull_wrote_can_be_pushed_however_far_it_has_counted(fleet: Desk) -> None:
+    pulled = json.loads(fleet.run("state", "pull").out)
+    fleet.write(json.dumps({**pulled, "serial": 10**12, "sequence": 10**12}), "far.json")
+    fleet.run("state", "push", "--force", "far.json")
+    fleet.fill(record("volume.late", "v9"))
+    written = fleet.run("state", "pull").out
+    assert json.loads(written)["serial"] > 10**12
+    fleet.write(written, "pulled.json")
+    assert "already" in fleet.run("state", "push", "pulled.json").err
+    fleet.run("state", "push", "pulled.json", "--state", "file:elsewhere")
+    fleet.write(json.dumps({**json.loads(written), "serial": json.loads(written)["serial"] + 1}), "edited.json")
+    fleet.run("state", "push", "edited.json")
 
 
 def test_a_backup_from_before_the_checksum_can_be_put_back(fleet: Desk) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import click
@@ -30,29 +31,28 @@ def commands() -> dict[str, click.Command]:
     return found
 
 
-def texts() -> Iterator[tuple[str, str]]:
+@cache
+def texts() -> tuple[tuple[str, str], ...]:
     """Where and what: the strings of the code, the fixed parts of f-strings, without docstrings."""
-    for root in ROOTS:
-        for path in sorted((PACKAGE / root).rglob("*.py")):
-            if path.stem.endswith("schema"):
-                continue  # titles
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            skipped = {
-                id(node.value)
-                for node in ast.walk(tree)
-                if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-            }
-            skipped |= {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-            for node in ast.walk(tree):
-                where = f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}"
-                if isinstance(node, ast.JoinedStr):
-                    parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
-                    yield where, "".join(str(part) for part in parts)
-                elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
-                    yield where, node.value
+    return tuple(found for root in ROOTS for path in sorted((PACKAGE / root).rglob("*.py")) for found in texts_of(path))
 
 
-TEXTS = tuple(texts())
+def texts_of(path: Path) -> Iterator[tuple[str, str]]:
+    if path.stem.endswith("schema"):
+        return  # titles
+    name = path.relative_to(PACKAGE)
+    skipped: set[int] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):  # parents come before what is in them
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            skipped.add(id(node.value))
+        elif isinstance(node, ast.JoinedStr):
+            skipped.update(id(part) for part in node.values)
+            parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            yield f"{name}:{node.lineno}", "".join(str(part) for part in parts)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+            yield f"{name}:{node.lineno}", node.value
+
+
 COMMAND = re.compile(
     r"(?<!this )(?<!newer )lium-plan (?:--stack \S+ )?(?P<words>[a-z][a-z-]*(?: [a-z]+)?)(?P<rest>[^`;,.)]*)"
 )
@@ -60,40 +60,53 @@ STATE = re.compile(r"`state (?P<verb>[a-z]+)")
 
 
 def named() -> Iterator[tuple[str, str, str]]:
-    for where, text in TEXTS:
+    for where, text in texts():
         for match in COMMAND.finditer(text):
             yield where, match["words"], match["rest"]
         for match in STATE.finditer(text):
             yield where, f"state {match['verb']}", ""
 
 
-NAMED = tuple(named())
-
-
-def test_there_are_hints_to_look_at() -> None:
-    assert len(NAMED) > 40
-
-
-@pytest.mark.parametrize(("where", "words", "rest"), NAMED)
-def test_what_a_hint_tells_to_type_exists(where: str, words: str, rest: str) -> None:
-    known = commands()
+def wrong_with(known: dict[str, click.Command], words: str, rest: str) -> str | None:
     first = words.split()[0]
     name = words if words in known else first
-    if name not in known and first in NOT_OURS:
-        return
-    assert name in known, f"{where}: there is no `lium-plan {words}`"
+    if name not in known:
+        return None if first in NOT_OURS else f"there is no `lium-plan {words}`"
     command = known[name]
     if isinstance(command, click.Group):
-        assert words == name, f"{where}: {name} has no `{words}`"
-        return
+        return None if words == name else f"{name} has no `{words}`"
     options = {option for parameter in command.params for option in parameter.opts}
-    for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", rest):
-        assert option in options, f"{where}: `lium-plan {name}` has no {option}"
+    missing = [option for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", rest) if option not in options]
+    return f"`lium-plan {name}` has no {missing[0]}" if missing else None
+
+
+def test_what_hints_tell_to_type_exists() -> None:
+    found, known = list(named()), commands()
+    wrong = [
+        f"{where}: {fault}" for where, words, rest in found if (fault := wrong_with(known, words, rest)) is not None
+    ]
+    assert not wrong, "\n".join(wrong)
+    assert len(found) > 40
+
+
+@pytest.mark.parametrize(
+    ("words", "rest", "fault"),
+    [
+        ("plan", " --no-refresh", None),
+        ("state rm", "", None),
+        ("manifest", "", None),
+        ("aply", "", "there is no `lium-plan aply`"),
+        ("state eat", "", "state has no `state eat`"),
+        ("plan", " --no-refrsh now", "`lium-plan plan` has no --no-refrsh"),
+    ],
+)
+def test_a_wrong_hint_is_seen(words: str, rest: str, fault: str | None) -> None:
+    assert wrong_with(commands(), words, rest) == fault
 
 
 def test_flags_that_stand_alone_exist_somewhere() -> None:
     options = {option for command in commands().values() for parameter in command.params for option in parameter.opts}
-    for where, text in TEXTS:
+    for where, text in texts():
         ours = where.startswith(("planning", "operations", "engine", "state", "kinds"))
         if ours and not text.startswith("nvidia-smi"):
             for option in re.findall(r"(?<![\w/-])--[a-z][a-z-]+(?![\w-])", text):

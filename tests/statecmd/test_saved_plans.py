@@ -129,6 +129,20 @@ def test_d8_a_file_with_another_name_is_the_same_manifest(lab: Project) -> None:
     lab.run("plan", "--detailed-exitcode", expect=0)
 
 
+def test_events_that_cannot_be_written_are_no_success(lab: Project) -> None:
+    """As with a stdout that can't be written: what was begun goes on, is saved, and the exit code says it."""
+    nothing_done = lab.run("apply", "--json-into", "/dev/full", expect=1)
+    assert lab.ledger() == []
+    done = lab.apply("--json-into", "/dev/full", expect=3)
+    for said in (nothing_done, done):
+        assert "error: /dev/full is not complete: No space left on device" in said.err
+    assert len(lab.ledger("volume")) == 1
+    assert lab.state()["open"] == []
+    lab.apply("--json-into", "/dev/full", expect=1)
+    lab.destroy("--json-into", "/dev/full", expect=3)
+    assert lab.ledger(open_only=True) == []
+
+
 # --- where a plan is saved -----------------------------------------------------------------------------------
 
 

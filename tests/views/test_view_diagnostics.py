@@ -35,6 +35,17 @@ def test_an_address_in_the_message_is_not_repeated() -> None:
     assert diagnostic_text(error("x", "fleet.a[0]: no", address="fleet.a[0]")) == "error: fleet.a[0]: no\n"
 
 
+def test_a_longer_address_in_the_message_is_another_one() -> None:
+    waiting = warning("pulled-in", "included with --target: fleet.a[0].bootstrap waits for it", address="fleet.a[0]")
+    assert diagnostic_text(waiting) == (
+        "warning: fleet.a[0]: included with --target: fleet.a[0].bootstrap waits for it\n"
+    )
+    for other in ("fleet.a[0]", "fleet.a-b", "my-fleet.a", "fleet.ab"):
+        assert ": fleet.a: included" in diagnostic_text(error("x", f"included: {other}", address="fleet.a")), other
+    for same in ("no `fleet.a` here", "look at fleet.a.", "fleet.a[0] is not there", "(fleet.a)"):
+        assert "fleet.a: " not in diagnostic_text(error("x", same, address="fleet.a")), same
+
+
 def test_errors_come_last() -> None:
     text = diagnostics_text((error("a", "first"), warning("b", "second")))
     assert text.index("second") < text.index("first")

@@ -8,7 +8,9 @@ import json
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 from view_samples import AT, LINEAGE, offer, state
 
@@ -20,6 +22,7 @@ from lium_plan.state.events import AuditEvent
 from lium_plan.views.audit_view import audit_json, audit_text
 from lium_plan.views.columns import columns
 from lium_plan.views.doctor_view import doctor_json, doctor_text
+from lium_plan.views.document_schemas import document_schema
 from lium_plan.views.offers_view import Grouping, groups_text, offers_csv, offers_json, offers_text
 from lium_plan.views.paint import Paint
 from lium_plan.views.state_json import no_state_json, state_json
@@ -58,6 +61,22 @@ def test_state_document() -> None:
     assert pod["depends_on"] == ["volume.datasets"]
     assert document["open"][0]["entry"]["op"] == "rent"
     assert document["outputs"]["later"] == {"value": None, "sensitive": False, "unknown": True}
+
+
+def test_state_documents_satisfy_their_schema_and_damage_does_not() -> None:
+    validator = jsonschema.Draft202012Validator(closed(document_schema("show")))
+    made = json.loads(json.dumps(state_json(state(), OUTPUTS)))
+    unreadable = {"format_version": "1.0", **no_state_json("default"), "diagnostics": []}
+    for sound in (made, unreadable):
+        assert [error.message for error in validator.iter_errors(sound)] == []
+    for damaged in ({**made, "serial": "7"}, {**made, "open": [{"address": "x"}]}, {"project": "lab"}):
+        assert list(validator.iter_errors(damaged))
+
+
+def closed(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema that also forbids what it does not describe."""
+    parts = {name: {**part, "additionalProperties": False} for name, part in schema["$defs"].items()}
+    return {**schema, "$defs": parts, "additionalProperties": False}
 
 
 def test_a_pods_status_is_that_of_what_it_was_set_up_for() -> None:
@@ -110,6 +129,9 @@ def test_offers_in_groups() -> None:
     assert lines[1].split() == ["RTX4090", "1", "$0.24", "$0.24", "1", "us-ms"]
     assert lines[2].split() == ["H100", "2", "$1.99", "$1.99", "4", "us-ms"]
     assert groups_text(MARKET, Grouping.REGION).splitlines()[1].split()[0] == "us-ms"
+    assert groups_text(MARKET, Grouping.GPU, limit=1).splitlines() == groups_text(MARKET, Grouping.GPU).splitlines()[:2]
+    grouped = offers_json(MARKET, limit=1, grouping=Grouping.GPU)
+    assert [group["gpu"] for group in grouped["groups"]] == ["RTX4090"]
 
 
 def test_offers_document_and_csv_have_the_same_columns() -> None:

@@ -21,6 +21,7 @@ from lium_plan.views.board import Board, RowState, stage
 from lium_plan.views.events_json import EventStream, event_json
 from lium_plan.views.events_live import live_table
 from lium_plan.views.events_text import event_text, heartbeat_text, outputs_text, report_text
+from lium_plan.views.paint import Paint
 from lium_plan.views.plan_markdown import report_markdown
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -154,6 +155,33 @@ def test_live_table_keeps_its_figures_whatever_the_addresses(width: int) -> None
     assert len(row) <= width
     assert "[12].bootstrap" in row or width < 80
     assert row.split()[-3:] == ["00m", "$123.46/h", "$2469.14"]
+
+
+def live_row(address: str, phase: str, width: int) -> str:
+    board = Board()
+    start = event(EventType.APPLY_START, price="123.45678", verb=Verb.CREATE, phase=phase)
+    board.take(replace(start, address=parse(address)))
+    screen = io.StringIO()
+    later = AT + timedelta(hours=20)
+    Console(file=screen, width=width, height=20).print(live_table(board, later, width=width, height=20))
+    return screen.getvalue().splitlines()[1]
+
+
+def test_live_table_says_how_long_it_still_takes_beside_long_addresses() -> None:
+    long = "fleet.a-name-that-goes-on-and-on-xyz[12]"
+    assert "starting container ~12 s" in live_row(long, "starting container ~12 s", 80)
+    assert "… ~1 min 30 s" in live_row(long, "pulling a very big image for you ~1 min 30 s", 80)
+    assert "[12]" in live_row(long, "pulling a very big image for you ~1 min 30 s", 80)
+
+
+def test_on_80_columns_a_reason_is_broken_at_spaces() -> None:
+    why = "its pod was rebooted, and the commands have changed since the last time that it ran"
+    for address in ("fleet.a[0]", "fleet.inference-of-the-big-model-eu-1[0].bootstrap"):
+        done = ActionResult(parse(address), Verb.RUN, ResultKind.DONE, 1, note=why)
+        text = report_text(RunReport("r", (done,), Decimal(0), 0), Paint(False, 80)).partition("\n\n")[0]
+        assert max(map(len, text.splitlines())) <= 80
+        assert " ".join(text.split()).endswith(why)
+        assert text.splitlines()[1].startswith(f"done    {address}")
 
 
 def test_live_table_cuts_no_phase_while_there_is_room() -> None:

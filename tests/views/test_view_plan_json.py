@@ -20,8 +20,8 @@ from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, Position, Sever
 from lium_plan.kinds.pod.offers import Offer, Tier
 from lium_plan.kinds.protocol import FieldChange, Verb
 from lium_plan.planning.plan import Action, Cost, Drift, Market, Open, OutputValue, Plan, Summary
+from lium_plan.views.document_schemas import document_schema_text
 from lium_plan.views.plan_json import PRIVATE, failed_plan, plan_from_json, plan_to_json
-from lium_plan.views.plan_schema import plan_schema_text
 
 SCHEMA_FILE = Path(__file__).parents[2] / "schemas" / "plan.schema.json"
 
@@ -139,7 +139,7 @@ def test_every_plan_satisfies_the_schema(plan: Plan) -> None:
 
 
 def test_the_schema_file_is_that_of_the_models() -> None:
-    assert SCHEMA_FILE.read_text(encoding="utf-8") == plan_schema_text()
+    assert SCHEMA_FILE.read_text(encoding="utf-8") == document_schema_text("plan")
 
 
 def test_the_schema_refuses_what_is_no_plan() -> None:
@@ -207,6 +207,34 @@ def test_damaged_plan_files_are_refused(damage: Any, word: str) -> None:
         plan_from_json(document)
     assert caught.value.exit_code is ExitCode.ERROR
     assert word in str(caught.value)
+
+
+def money_fields(document: Any) -> list[tuple[Any, str]]:
+    """Where a saved plan says how much: the object and the field's name."""
+    rent = next(number for number, row in enumerate(document["actions"]) if row["offer"] is not None)
+    row, hidden, cost = document["actions"][rent], document[PRIVATE]["actions"][rent], document["cost"]
+    return [
+        *((cost, name) for name in cost if name.endswith("_usd") and name != "balance_usd"),
+        *((place, name) for place in (row, row["offer"], hidden, hidden["offer"]) for name in place if "usd" in name),
+    ]
+
+
+@pytest.mark.parametrize("value", [-1, -0.5, float("inf"), float("nan"), "NaN", "much", True, [1]])
+def test_what_is_no_amount_is_named_wherever_it_stands(value: Any) -> None:
+    count = len(money_fields(written(sample_plan(), saved=True)))
+    assert count >= 9
+    for number in range(count):
+        document = written(sample_plan(), saved=True)
+        place, name = money_fields(document)[number]
+        place[name] = value
+        with pytest.raises(Failure, match=f"damaged: `{name}` is") as caught:
+            plan_from_json(document)
+        assert caught.value.exit_code is ExitCode.ERROR
+
+
+def test_only_a_balance_may_be_below_zero() -> None:
+    plan = replace(empty_plan(), cost=Cost(Decimal(0), Decimal(0), balance_usd=Decimal("-3.50")))
+    assert plan_from_json(written(plan, saved=True)) == plan
 
 
 @pytest.mark.parametrize("document", [None, [], "plan", 3, {}])

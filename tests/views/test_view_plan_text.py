@@ -11,9 +11,9 @@ import pytest
 from view_samples import empty_plan, offer, rich_plan, sample_plan
 
 from lium_plan.addresses import parse
-from lium_plan.diagnostics import ExitCode
+from lium_plan.diagnostics import NEW_RENTS_ONLY, ExitCode, warning
 from lium_plan.kinds.protocol import FieldChange, Verb
-from lium_plan.planning.plan import Action, Cost, Plan, Summary
+from lium_plan.planning.plan import Action, Cost, Drift, Plan, Summary
 from lium_plan.views.paint import Paint
 from lium_plan.views.plan_markdown import plan_markdown
 from lium_plan.views.plan_text import plan_text
@@ -41,6 +41,34 @@ def golden(name: str) -> str:
 
 def one(action: Action) -> str:
     return plan_text(replace(empty_plan(), actions=(action,), summary=Summary(create=1)))
+
+
+@pytest.mark.parametrize("name", ["a", "inference-of-the-big-model-eu-1"])
+def test_on_80_columns_a_rent_takes_few_lines_and_no_word_is_broken(name: str) -> None:
+    rents = tuple(
+        Action(
+            parse(f"fleet.{name}[{number}]"), Verb.CREATE, "1×H100", offer=offer(), alternatives=(offer("2.10"),),
+            ceiling_per_hour_usd=Decimal("2.50"),
+        )
+        for number in range(3)
+    )  # fmt: skip
+    drift = (
+        Drift(
+            parse(f"fleet.{name}[7]"),
+            "ttl-changed",
+            (FieldChange("removal_at", "2026-09-10T10:41:07Z", "2026-09-10T12:41:07Z"),),
+        ),
+    )
+    plan = replace(empty_plan(), actions=rents, drift=drift, summary=Summary(create=3))
+    shown = plan_text(plan, width=80)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert re.search(r"\[7\]\s+ttl-changed\s", shown)
+    assert "2026-09-10T10:41:07Z" in shown
+    assert "2026-09-10T12:41:07Z" in shown
+    body = shown.partition("):\n\n")[2].partition("\n\nPlan:")[0]
+    lines = body.splitlines()
+    assert len(lines) >= 3
+    assert len(lines) <= 3 * 3
 
 
 def test_the_documented_sample_is_printed_to_the_letter() -> None:
@@ -162,6 +190,53 @@ def test_nothing_to_do() -> None:
     assert plan_text(replace(plan, destroying=True)).startswith("No changes. Stack default holds nothing")
     assert "Not all that is wanted" in plan_text(replace(plan, complete=False))
     assert "could not be made" in plan_text(replace(plan, errored=True))
+
+
+def test_what_was_left_out_of_a_destroy_still_costs() -> None:
+    plan = replace(empty_plan(), destroying=True, complete=False, cost=Cost(Decimal("0.36"), Decimal("0.36")))
+    words = "What stack default holds was left out: it stays, and goes on costing $0.36/h."
+    assert plan_text(plan) == f"No changes. {words}\n"
+    assert "all was left out" in plan_markdown(plan).splitlines()[0]
+    free = replace(plan, cost=Cost(Decimal(0), Decimal(0)))
+    assert "was left out: it stays.\n" in plan_text(free)
+    assert "holds nothing" in plan_text(replace(free, complete=True))
+
+
+def test_living_pods_that_new_ones_must_not_be_like_have_a_row_each_until_they_are_many() -> None:
+    def said(count: int, *, verbose: bool = False) -> list[str]:
+        notes = tuple(
+            warning(
+                NEW_RENTS_ONLY, "nvlink: false -> true, which binds new rents only: it stays", address=f"fleet.a[{n}]"
+            )
+            for n in range(count)
+        )
+        text = plan_text(replace(empty_plan(), diagnostics=notes), verbose=verbose)
+        assert text.startswith("Living pods that do not meet what new ones must:\n\n  ! fleet.a[0] ")
+        assert "No changes." in text
+        return [line.split()[1] for line in text.splitlines() if line.startswith("  !")]
+
+    assert said(2) == ["fleet.a[0]", "fleet.a[1]"]
+    assert said(20) == ["fleet.a[0]", "fleet.a[1]", "fleet.a[2]", "fleet.a[…]"]
+    assert len(said(20, verbose=True)) == 20
+
+
+def test_what_is_gone_and_not_missed_does_not_look_like_a_destruction() -> None:
+    gone = [Action(parse(f"fleet.a[{n}]"), Verb.FORGET, "1×H100", "gone", counted=False) for n in range(5)]
+    hosted = Action(parse("fleet.a[0].bootstrap"), Verb.FORGET, "bootstrap", counted=False)
+    plan = replace(empty_plan(), actions=(*gone, hosted))
+    assert plan_text(plan).splitlines()[0].startswith("No changes. ")
+    assert plan_text(plan).endswith(
+        "What is gone and not missed leaves the state: fleet.a[0], fleet.a[1], fleet.a[2] and 2 more.\n"
+    )
+    assert not plan.needs_consent
+    assert not plan.has_changes
+    destroys = Action(parse("fleet.b[0]"), Verb.DESTROY, "1×H100")
+    assert replace(plan, actions=(*gone, destroys)).needs_consent
+
+
+def test_a_refused_plan_without_actions_does_not_say_that_all_is_well() -> None:
+    said = plan_text(replace(empty_plan(), refusal=ExitCode.UNSAFE))
+    assert said == "Nothing would be done, and the plan is refused (stack default).\n"
 
 
 def test_refused_plans_are_shown_whole() -> None:

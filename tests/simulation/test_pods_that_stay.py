@@ -1,0 +1,237 @@
+"""Pods that are asked to go and do not, or not provably: they stay known, and what they may cost is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from lium_plan.diagnostics import ExitCode
+from lium_plan.requests import ApplyRequest, PlanRequest
+from tests.simulation.leftovers import killed_with_a_rent_on_its_way, missing, phases, without
+from tests.simulation.telling import RENT, emptied, mended, record, rents, told
+from tests.support.world import World
+
+DELETE = {"method": "DELETE", "path": "pods/*"}
+LISTS = {"method": "GET", "path": "pods"}
+
+
+def deletes(world: World) -> int:
+    return sum(row.method == "DELETE" and "/pods/" in row.path for row in world.lium.world.requests)
+
+
+def open_ops(world: World) -> list[str]:
+    state = world.state()
+    assert state is not None
+    return [effect.op for effect in state.open.values()]
+
+
+def test_a_pod_that_the_server_refuses_to_delete_is_tried_until_the_deadline() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault({"do": "answer", "status": 409, "body": {"detail": "a backup runs"}}, **DELETE, times=None)
+        ran = await world.destroy(options=ApplyRequest(wait_timeout_s=35))
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert "still-there: delete: not gone after 35 s: the server refuses: " in ran.words
+        assert "a backup runs" in ran.words
+        assert "it may still cost $0.30/h" in ran.words
+        assert phases(ran).count("delete again in 10 s: the pod is busy") == deletes(world) - 1 == 3
+        assert 30 <= ran.took_s < 40
+        assert (record(world).status, open_ops(world)) == ("deleting", [])
+        world.clear_faults()
+        await emptied(world)
+
+    told(story)
+
+
+def test_a_pod_that_stays_listed_is_waited_for_until_the_deadline() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault({"do": "stick", "pod": "*-a-0"})
+        ran = await world.destroy(options=ApplyRequest(wait_timeout_s=60))
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert "still-there: delete: not gone after 60 s: it is still listed" in ran.words
+        assert "deleting" in phases(ran)
+        assert 60 <= ran.took_s < 70
+        assert (deletes(world), record(world).status) == (1, "deleting")
+        world.fault({"do": "unstick", "pod": "*"})
+        await world.pass_time(5)
+        gone = await emptied(world)
+        assert gone.report is not None
+        assert [proof.gone for proof in gone.report.proofs] == [True]
+
+    told(story)
+
+
+def test_a_pod_that_is_said_not_to_exist_and_runs_on_is_asked_again() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault({"do": "answer", "status": 404}, **DELETE, times=2)
+        gone = await world.destroy(options=ApplyRequest(wait_timeout_s=200))
+        assert gone.code == 0, gone.words
+        assert deletes(world) == 3
+        assert gone.took_s >= 100, "each answer is given its time"
+        assert world.open_charges() == ()
+
+    told(story)
+
+
+def test_a_delete_that_answers_500_and_works_is_not_sent_twice() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault({"do": "answer", "status": 500, "where": "after"}, **DELETE, times=None)
+        gone = await emptied(world)
+        assert not [phase for phase in phases(gone) if phase.startswith("delete again")]
+
+    told(story)
+
+
+def test_one_that_answers_500_and_does_nothing_is_tried_again() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault({"do": "answer", "status": 500}, **DELETE, times=4)
+        gone = await emptied(world)
+        assert [phase for phase in phases(gone) if phase.startswith("delete again in 10 s: ")]
+
+    told(story)
+
+
+async def killed_before_any_list(world: World, *, answered: str | None = None) -> None:
+    """Its rent was answered, and no list has confirmed the id."""
+    if answered is not None:
+        body = {"success": True, "pod_id": answered}
+        world.fault({"do": "answer", "status": 200, "where": "after", "body": body}, **RENT)
+    killed = await world.apply(crash_on=("GET /pods", "on its way", 2))
+    assert killed.code is None
+    assert "created_at" not in record(world).attributes
+    world.clear_faults()
+
+
+def test_an_id_that_no_list_has_confirmed_is_not_deleted_unseen() -> None:
+    async def story(world: World) -> None:
+        await killed_before_any_list(world)
+        world.fault({"do": "answer", "status": 403}, **LISTS, after=2, times=None)
+        ran = await world.destroy()
+        assert ran.code in (ExitCode.PARTIAL, ExitCode.UNKNOWN_OUTCOME), ran.words
+        assert "permission: list pods before the delete: " in ran.words
+        assert deletes(world) == 0
+        assert len(world.open_charges("pod")) == 1
+        world.clear_faults()
+        await emptied(world)
+        assert deletes(world) == 1
+
+    told(story)
+
+
+@pytest.mark.parametrize("after_s", [5, 3600])
+def test_a_missing_pod_that_nothing_tells_of_stays_known(after_s: int) -> None:
+    """One that was rented just now may not be listed yet; one that is older is not proved gone."""
+
+    async def story(world: World) -> None:
+        without(world, "events", "statement")
+        unsure = await missing(world, after_s)
+        assert unsure.code == ExitCode.UNKNOWN_OUTCOME, unsure.words
+        young = "rented less than a minute ago and not listed yet"
+        old = "nothing the server says proves that it is gone"
+        assert (young in unsure.words, old in unsure.words) == (after_s < 60, after_s > 60)
+        assert len(rents(world)) == 1
+        assert record(world).id is not None
+
+    told(story)
+
+
+def test_what_the_events_say_of_an_end_is_repeated() -> None:
+    async def story(world: World) -> None:
+        without(world, "statement")
+        again = await missing(world, 3600)
+        assert again.code == 0, again.words
+        told_why = [action.reason for plan in again.plans for action in plan.actions]
+        assert any("the account's events say pod-" in why for why in told_why), told_why
+        await mended(world)
+
+    told(story)
+
+
+def test_a_wrong_id_under_which_nothing_was_rented_is_forgotten() -> None:
+    """Also where no other machine can be had."""
+
+    async def story(world: World) -> None:
+        (theirs,) = (pod.id for pod in world.lium.world.pods if pod.id in world.foreign)
+        world.fault({"do": "answer", "status": 200, "body": {"success": True, "pod_id": theirs}}, **RENT)
+        world.fault({"do": "answer", "status": 409, "code": "node_unavailable"}, **RENT, after=1, times=None)
+        ran = await world.apply()
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert any(phase.startswith("nothing to delete: its rent was answered with ") for phase in phases(ran))
+        state = world.state()
+        assert state is not None
+        assert "fleet.a[0]" not in state.records
+        assert rents(world)[0] in [item.name for item in state.watched]
+        assert deletes(world) == 0
+        world.clear_faults()
+        await mended(world)
+
+    told(story)
+
+
+@pytest.mark.parametrize("refresh", [True, False])
+def test_what_is_deleted_is_the_pod_of_its_name_whatever_id_was_answered(refresh: bool) -> None:
+    async def story(world: World) -> None:
+        (theirs,) = (pod.id for pod in world.lium.world.pods if pod.id in world.foreign)
+        await killed_before_any_list(world, answered=theirs)
+        assert record(world).id == theirs
+        gone = await world.destroy(request=PlanRequest(refresh=refresh))
+        assert gone.code == 0, gone.words
+        assert world.open_charges() == ()
+        assert not [row for row in world.lium.world.requests if row.method == "DELETE" and theirs in row.path]
+        assert gone.report is not None
+        assert [(proof.id == theirs, proof.gone) for proof in gone.report.proofs] == [(False, True)], gone.report.proofs
+
+    told(story)
+
+
+def test_nothing_is_left_of_a_pod_that_went() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        pins = world.settings.state_dir / "known_hosts"
+        assert list(pins.glob("*"))
+        gone = await emptied(world)
+        assert list(pins.glob("*")) == []
+        assert "deleting" in phases(gone)
+
+    told(story)
+
+
+def test_a_delete_that_was_sent_is_word_enough_where_nothing_else_tells_of_the_end() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        killed = await world.destroy(crash_on=("DELETE /pods/*", "on its way", 1))
+        assert killed.code is None
+        await world.pass_time(600)
+        without(world, "events", "statement")
+        settling = await world.destroy()
+        assert settling.code == ExitCode.UNKNOWN_OUTCOME, "until then nothing told that it had gone"
+        assert "settled: it is on its way out" in phases(settling)
+        await emptied(world)
+        state = world.state()
+        assert state is not None
+        assert state.records == {}
+
+    told(story)
+
+
+def test_a_found_pod_that_is_too_dear_and_does_not_go_stays_known() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "twist", "twist": {"price_factor": 9}}, **RENT)
+        await killed_with_a_rent_on_its_way(world, served=True)
+        (dear,) = world.open_charges("pod")
+        world.fault({"do": "answer", "status": 403}, **DELETE, times=None)
+        ran = await world.apply()
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert any(phase.startswith("giving it back: ") for phase in phases(ran))
+        assert any(phase.startswith(f"settled: found pod {dear.object_id}; given back: ") for phase in phases(ran))
+        state = world.state()
+        assert state is not None
+        assert dear.object_id in {row.id for row in state.records.values()}
+        world.clear_faults()
+        await mended(world)
+        assert dear.object_id not in {charge.object_id for charge in world.open_charges("pod")}
+
+    told(story)
