@@ -31,7 +31,7 @@ settings.load_profile("any pace")
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """More than there are cores: the long tests mostly wait for pods, which wait for their clocks."""
-    return (os.cpu_count() or 1) + 3
+    return (os.cpu_count() or 1) + 4
 
 
 WAITING = ("test_kill.py", "test_remote_kill.py", "test_rivals.py", "test_market.py", "test_schemathesis.py")
