@@ -111,7 +111,8 @@ class Started:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # as with `subprocess`: it may end between the two
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(15)
