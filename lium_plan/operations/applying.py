@@ -21,7 +21,7 @@ from lium_plan.kinds.protocol import Driver, Json
 from lium_plan.operations.aftermath import finish, remember
 from lium_plan.operations.connecting import connect, open_drivers
 from lium_plan.operations.outside import REAL, Outside
-from lium_plan.operations.planning import Planned, unborn_state
+from lium_plan.operations.planning import Planned, unborn_state, without_keys
 from lium_plan.operations.proving import look_without_state, prove
 from lium_plan.operations.reporting import output_rows, report
 from lium_plan.operations.saved import load_plan, not_on_offer, staleness, without_state
@@ -114,7 +114,7 @@ async def _run(
 ) -> RunReport:
     planned = await _reviewed(await session.plan(state, born=born), saved, strict=session.options.strict_offers)
     check_allowances(planned.desired, state, session.request)
-    plan = planned.plan
+    plan = without_keys(planned)
     _announce(session.emitter, plan, state)
     approved = approve(plan)
     if plan.refusal is not None or plan.errored:

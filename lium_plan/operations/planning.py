@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lium_plan.diagnostics import Diagnostic, Failure, error
+from lium_plan.diagnostics import Diagnostic, Failure, Severity, error
 from lium_plan.kinds.credential.spec import CredentialSpec
 from lium_plan.kinds.desired import Desired
 from lium_plan.kinds.pod.offers import Feed
@@ -50,6 +50,17 @@ class Planned:
     observed: Observed
     completions: Mapping[str, Completion] = field(default_factory=dict)
     """Of tasks that take their fleet with them by this plan, for the state to remember, by address."""
+    unusable_keys: tuple[Diagnostic, ...] = ()
+    """Errors for an apply; the plan itself holds them as warnings."""
+
+
+def without_keys(planned: Planned) -> Plan:
+    """The plan as an apply sees it: errored where a pod is to be rented that nobody could log in to."""
+    plan, errors = planned.plan, planned.unusable_keys
+    if not errors:
+        return plan
+    others = (item for item in plan.diagnostics if replace(item, severity=Severity.ERROR) not in errors)
+    return replace(plan, errored=True, diagnostics=(*others, *errors))
 
 
 async def make_plan(settings: Settings, request: PlanRequest, *, outside: Outside = REAL) -> Plan:
@@ -188,9 +199,10 @@ async def _look_and_plan(
         now=observed.at,
     )
     unusable = [] if desired is None else await _unusable_keys(settings, plan, desired)
-    if unusable:
-        plan = replace(plan, errored=True, diagnostics=(*plan.diagnostics, *unusable))
-    return Planned(plan, desired, observed, completions)
+    # Whoever only plans may do so where the keys are not; an apply must not begin without them.
+    told = tuple(replace(item, severity=Severity.WARNING) for item in unusable)
+    plan = replace(plan, diagnostics=(*plan.diagnostics, *told))
+    return Planned(plan, desired, observed, completions, tuple(unusable))
 
 
 async def _unusable_keys(settings: Settings, plan: Plan, desired: Desired) -> list[Diagnostic]:
