@@ -39,10 +39,11 @@ RETRY_S = 10.0
 """Between two tries of a delete that the server refuses for now (contract §2.7.3, §2.9.6)."""
 CREATE_ATTEMPTS = 3
 NOT_CREATED_AFTER_S = 60.0
+"""A request to create something whose answer was lost may still be carried out for so long."""
 MADE_AT = "made_at"
 """The attribute that says when its request left."""
 LISTS_LAG = timedelta(seconds=20)
-"""A request to create something whose answer was lost may still be carried out for so long."""
+"""What was made so lately may be missing from a list, and be there all the same."""
 LOOK_EVERY_S = 5.0
 
 
@@ -93,7 +94,7 @@ async def make(
 ) -> None:
     """Create something once: begin, POST, done. A lost answer is settled, and only *not done* is tried again.
 
-    A refusal is believed, and checked by one look: a server may refuse what it has done.
+    A refusal is believed, and checked by one look: a server may refuse what it has done, though not for want of rights.
 
     `post` begins when its request may leave, or finds that none is needed. `settle`, told whether it was refused, ends
     what it finds with `record_made`, so that what is replaced stays ours.
@@ -106,9 +107,10 @@ async def make(
             record = made(await post(begin))
         except LiumError as failure:
             refused = classify_refusal(failure) is not Refusal.UNKNOWN
-            if begin.effect is None:
-                settlement = Settlement(Outcome.NOT_DONE, failure.reason)
-            else:
+            settlement = Settlement(Outcome.NOT_DONE, failure.reason)
+            if begin.effect is not None and isinstance(failure, AuthError | PermissionError_):
+                run.ledger.failed(begin.effect, failure.reason)
+            elif begin.effect is not None:
                 settlement = await settle(begin.effect, refused)
             if refused and settlement.outcome is Outcome.NOT_DONE:
                 raise ActionFailed(diagnose(failure, address, "create")) from failure

@@ -6,7 +6,7 @@ import pytest
 
 from lium_plan.diagnostics import ExitCode
 from lium_plan.planning.plan import Plan
-from tests.simulation.leftovers import keys, phases, somebody_deletes, somebody_makes
+from tests.simulation.leftovers import WITH_LOGIN, keys, phases, somebody_deletes, somebody_makes
 from tests.simulation.manifests import HEAD, VOLUMES
 from tests.simulation.telling import RENT, emptied, mended, record, rents, told
 from tests.support.world import World
@@ -44,6 +44,28 @@ def test_a_creation_that_is_refused_is_not_tried_again() -> None:
         await mended(world)
 
     told(story, manifest=HEAD + VOLUMES, expected=())
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_creation_that_the_key_may_not_send_is_refused_for_good(status: int) -> None:
+    """The look that other refusals are checked by would be refused too, and leave it open."""
+
+    async def story(world: World) -> None:
+        path = "volumes" if status == 401 else "docker-credentials/"
+        world.fault({"do": "answer", "status": status}, method="POST", path=path, times=None)
+        world.fault({"do": "answer", "status": status}, method="GET", path=path, after=1, times=None)
+        failed = await world.apply()
+        assert failed.code == ExitCode.PARTIAL, failed.words
+        assert "permission: create: " in failed.words
+        assert failed.took_s < 10
+        state = world.state()
+        assert state is not None
+        assert not state.open
+        world.clear_faults()
+        await mended(world)
+        await emptied(world)
+
+    told(story, manifest=HEAD + VOLUMES if status == 401 else WITH_LOGIN, expected=())
 
 
 def test_a_creation_that_nobody_can_tell_of_is_not_tried_again() -> None:
