@@ -61,8 +61,9 @@ def watch_misnamed(ledger: JournaledLedger, observed: Observed) -> None:
     """A record whose id is another pod's goes with this plan; the pod that its rent may have made is still awaited."""
     for record in tuple(ledger.records().values()):
         seen = observed.of(record)
-        if seen is not None and seen.status == MISNAMED:
-            ledger.watch(str(record.attributes["pod_name"]), record.address, observed.at + WATCH_FOR)
+        name = record.attributes.get("pod_name")
+        if name and seen is not None and seen.status == MISNAMED:
+            ledger.watch(str(name), record.address, observed.at + WATCH_FOR)
 
 
 def take_in(ledger: JournaledLedger, late: Iterable[Late]) -> None:

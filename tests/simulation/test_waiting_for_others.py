@@ -9,7 +9,7 @@ from lium_plan.diagnostics import ExitCode
 from lium_plan.requests import ApplyRequest
 from tests.simulation.leftovers import phases, somebody_deletes, somebody_makes
 from tests.simulation.manifests import BOOTSTRAP, HEAD, VOLUME, VOLUMES, fleet
-from tests.simulation.telling import emptied, mended, record, rents, told
+from tests.simulation.telling import RENT, emptied, mended, record, rents, told
 from tests.support.world import World
 from tests.support.world_machines import Behaviour
 
@@ -109,6 +109,50 @@ def test_a_key_that_goes_away_after_the_rent_costs_no_second_pod() -> None:
         assert record(world).status == "pending"
         key.with_suffix(".away").rename(key)
         await mended(world)
+        await emptied(world)
+
+    told(story)
+
+
+def test_a_volume_is_waited_for_from_when_it_was_first_in_the_way() -> None:
+    """Not from the beginning: a node may have been waited for before."""
+
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        holder = await somebody_uses(world, record(world, "volume.data").id)
+        retry = "    retry: {on_events: [no-capacity], duration: 10m}\n"
+        world.write("lium.yaml", fleet(more=VOLUME + retry, tail=VOLUMES))
+        world.fault(
+            {"do": "answer", "status": 409, "body": {"detail": "Executor is already rented"}}, **RENT, times=None
+        )
+        asyncio.get_running_loop().call_later(100, world.clear_faults)
+
+        async def goes_later() -> None:
+            await asyncio.sleep(120)
+            world.foreign -= {holder}
+            await somebody_deletes(world, f"/pods/{holder}")
+
+        going = asyncio.ensure_future(goes_later())
+        ran = await world.apply(options=ApplyRequest(wait_timeout_s=60))
+        assert ran.code == 0, ran.words
+        assert any("waiting for the volume to come free" in phase for phase in phases(ran))
+        await going
+        await mended(world)
+        await emptied(world)
+
+    told(story, manifest=HEAD + VOLUMES, expected=("a-0",))
+
+
+def test_a_node_that_refuses_is_told_with_its_words() -> None:
+    async def story(world: World) -> None:
+        effect = {"do": "answer", "status": 409, "body": {"detail": "Executor is already rented"}}
+        world.fault(effect, **RENT)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        (refused,) = (phase for phase in phases(ran) if phase.startswith("refused by node "))
+        assert "Executor is already rented" in refused
+        assert "LiumError" not in refused
+        assert "Refusal" not in refused
         await emptied(world)
 
     told(story)

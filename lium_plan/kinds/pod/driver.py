@@ -190,7 +190,7 @@ class PodDriver:
         spec: PodSpec = resource.spec
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(spec.retry_s, 0)
-        free_by = loop.time() + run.wait_timeout_s
+        free_by: float | None = None
         until = self._services.now() + timedelta(seconds=max(spec.retry_s, 0))
         said_no: dict[str, str] = {}
         planned: Offer | None = None if refused else step.offer
@@ -213,35 +213,36 @@ class PodDriver:
                 return claim, await self._rents.place(step, claim, run)
             except Refused as refusal:
                 run.market.release(step.address)
-                planned = await self._after_refusal(refusal, step, claim, said_no, run, free_by=free_by)
+                if refusal.kind is Refusal.VOLUME_BUSY:
+                    free_by = free_by or loop.time() + run.wait_timeout_s
+                    await self._await_volume(step, run, free_by)
+                    planned = claim.offer
+                else:
+                    await self._after_refusal(refusal, step, claim, said_no, run)
+                    planned = None
             except ActionFailed as failure:
                 if not failure.unknown:  # what may have been rented stays reserved
                     run.market.release(step.address)
                 raise
 
     async def _after_refusal(
-        self, refusal: Refused, step: Step, claim: Claim, said_no: dict[str, str], run: Run, *, free_by: float
-    ) -> Offer | None:
-        """What to try next: None for another offer, the same offer where waiting helps. Raises when nothing will.
-
-        `free_by`: how long a volume is waited for, by the loop's clock.
-        """
+        self, refusal: Refused, step: Step, claim: Claim, said_no: dict[str, str], run: Run
+    ) -> None:
+        """Notes that this node is none to try again. Raises where no other one would do."""
         match refusal.kind:
             case Refusal.CAPACITY:
-                said_no[claim.offer.node_id] = refusal.failure.message
                 run.phase(step.address, f"refused by node {claim.offer.node_id}: {refusal}")
-                return None
             case Refusal.BROKEN_POD:
-                said_no[claim.offer.node_id] = refusal.failure.message
                 await self._clear_broken_pod(refusal, run)
-                return None
-            case Refusal.VOLUME_BUSY:
-                await self._await_volume(step, run, free_by)
-                return claim.offer
-        raise why_refused(refusal, step.address) from refusal
+            case _:
+                raise why_refused(refusal, step.address) from refusal
+        said_no[claim.offer.node_id] = refusal.failure.message
 
     async def _await_volume(self, step: Step, run: Run, free_by: float) -> None:
-        """It comes free when the pod that has it is gone; one that is not ours to end is named."""
+        """It comes free when the pod that has it is gone; one that is not ours to end is named.
+
+        `free_by`: how long it is waited for, by the loop's clock.
+        """
         spec: PodSpec = step.wanted().spec
         record = run.ledger.record(spec.volume) if spec.volume is not None else None
         volume_id = record.id if record is not None else spec.volume_id
