@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lium_plan.kinds.template.spec import DROPPED_ENVIRONMENT
 from lium_plan.manifest.checks import Findings
 from lium_plan.manifest.checks_ignored import check_ignored
 from lium_plan.manifest.schema import DROPPED_MOUNTS
@@ -12,8 +13,6 @@ from lium_plan.manifest.tree import Path
 if TYPE_CHECKING:
     from lium_plan.kinds.template.block import TemplateBlock
 
-DROPPED_ENVIRONMENT = frozenset({"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "NODE_PATH"})
-"""Keys that the server drops from a template's environment without a word (contract §2.9.3)."""
 REFUSED_WORDS = frozenset({"exec", "ls"})
 _REFUSED_CHARACTERS = frozenset("&;|$(){}<>`\n\r")
 _DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io", "registry.hub.docker.com")

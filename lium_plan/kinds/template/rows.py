@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 from lium_plan.kinds.differ import sensitive
 from lium_plan.kinds.protocol import Json
 from lium_plan.kinds.redaction import normalise_image
-from lium_plan.kinds.template.spec import DEFAULT_LOCAL_VOLUME, SSH_PORT
+from lium_plan.kinds.template.spec import DEFAULT_LOCAL_VOLUME, DROPPED_ENVIRONMENT, SSH_PORT
 from lium_plan.marks import keyed_hash
 
 if TYPE_CHECKING:
     from lium_plan.lium.models import Template
 
 EDITED = "UPDATED"
-DROPPED = frozenset({"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "NODE_PATH", "PYTHONHOME"})
-"""Environment that the server leaves out by itself, among others; empty values too (contract §2.9.3)."""
 
 
 def image_of(row: Template) -> str:
@@ -71,7 +69,7 @@ def _same(now: Json, before: Json) -> bool:
 
 def _environment(row: Template, applied: Json, salt: bytes) -> Mapping[str, Json]:
     before = applied if isinstance(applied, Mapping) else {}
-    left_out = {name: value for name, value in before.items() if name in DROPPED or value == ""}
+    left_out = {name: value for name, value in before.items() if name in DROPPED_ENVIRONMENT or value == ""}
     shown = {name: _as_applied(value, before.get(name), salt) for name, value in row.environment.items()}
     return {**left_out, **shown}
 

@@ -38,6 +38,8 @@ KEEP_ALIVE = ("/bin/sh", "-c 'exec sleep infinity'")
 """Entrypoint and command of a template that gives neither: most images end at once without (contract §14)."""
 SSH_PORT = 22
 DEFAULT_LOCAL_VOLUME = "/root"
+DROPPED_ENVIRONMENT = frozenset({"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "NODE_PATH", "PYTHONHOME"})
+"""Keys that the server drops from a template's environment without a word; empty values too (contract §2.9.3)."""
 
 
 @dataclass(frozen=True, slots=True)
