@@ -32,7 +32,7 @@ async def main(plan: dict[str, object], script: bytes, pins: Path) -> None:
                 session,
                 [f"sh ~/{target} {port}"],
                 env={"NAME": "value"},
-                marker_dir=f".lium-plan/bootstrap/{port}",
+                markers=f".lium-plan/bootstrap/{port}",
                 on_output=output.extend,
                 timeout_s=60,
             )

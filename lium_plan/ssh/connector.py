@@ -9,6 +9,7 @@ keys after sshd; after that it is the wrong key. Another host key than the pinne
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -66,8 +67,15 @@ class SshConnector:
 
 async def _load() -> None:
     """asyncssh takes a tenth of a second to load: beside the loop, on which hundreds of pods may be waited for, and
-    while their servers begin to speak."""
-    await asyncio.to_thread(import_module, "lium_plan.ssh.wire")
+    while their servers begin to speak. All that it makes stays: looking for garbage there would only take time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        await asyncio.to_thread(import_module, "lium_plan.ssh.wire")
+        gc.freeze()
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _Opening:

@@ -122,7 +122,7 @@ __lp_descendants() {
 
 # Signals the commands: their process group, or, where there is no setsid, each process below them.
 __lp_signal() {
-    __lp_recorded_alive group
+    __lp_recorded_alive "$__lp_dir/group"
     [ -n "$__lp_pid" ] && [ "$__lp_on" = "$__lp_boot" ] || return 0
     if [ "$__lp_leads" = 1 ]; then
         kill -s "$1" -- "-$__lp_pid"
@@ -178,7 +178,7 @@ __lp_exited() {
 }
 if __lp_exited; then :
 elif [ ! -d "$__lp_dir/claim" ]; then echo lium-plan:never-started
-elif __lp_wait_for run 5 && __lp_recorded_alive run; then echo lium-plan:running
+elif __lp_wait_for run 5 && __lp_recorded_alive "$__lp_dir/run"; then echo lium-plan:running
 elif __lp_exited; then :
 else echo lium-plan:lost
 fi
@@ -196,13 +196,13 @@ exit 0
 _STOP = r"""
 if [ -d "$__lp_dir/claim" ] && [ ! -e "$__lp_dir/exit" ]; then
     : >"$__lp_dir/stopped"
-    if __lp_recorded_alive run; then
+    if __lp_recorded_alive "$__lp_dir/run"; then
         __lp_end_commands
         __lp_wait_for exit 25
-    elif __lp_recorded_alive group; then
+    elif __lp_recorded_alive "$__lp_dir/group"; then
         __lp_signal TERM
         __lp_left=@GRACE@
-        while [ "$__lp_left" -gt 0 ] && __lp_recorded_alive group; do
+        while [ "$__lp_left" -gt 0 ] && __lp_recorded_alive "$__lp_dir/group"; do
             sleep 0.2 2>/dev/null || { sleep 1; __lp_left=$((__lp_left - 4)); }
             __lp_left=$((__lp_left - 1))
         done
@@ -219,7 +219,7 @@ exec 3<&0
 __lp_watcher=$!
 while :; do
     __lp_ended=1
-    [ -e "$__lp_dir/exit" ] || ! __lp_recorded_alive run || __lp_ended=0
+    [ -e "$__lp_dir/exit" ] || ! __lp_recorded_alive "$__lp_dir/run" || __lp_ended=0
     if [ -e "$__lp_dir/log" ]; then
         __lp_size=$(wc -c <"$__lp_dir/log")
         if [ "$__lp_size" -gt "$__lp_offset" ]; then

@@ -71,27 +71,28 @@ __lp_main() {
 
 _MARKERS = r"""
 __lp_begin() {
-    __lp_use_dir "$__lp_marker_dir"
-    mkdir -m 700 -p "$__lp_dir" || { __lp_say "$__lp_dir can't be made"; return 1; }
-    if ! __lp_has_ended && __lp_recorded_alive run; then
+    __lp_use_marks "$__lp_markers"
+    [ -d "$__lp_dir" ] || mkdir -m 700 -p "$__lp_dir" || { __lp_say "$__lp_dir can't be made"; return 1; }
+    if ! __lp_has_ended && __lp_recorded_alive "$__lp_marks.run"; then
         __lp_say "an earlier run of the same (process $__lp_pid) still goes on"
         return 1
     fi
-    [ ! -e "$__lp_dir/run" ] || rm -f "$__lp_dir/run" "$__lp_dir/exit" "$__lp_dir/steps" "$__lp_dir/begun"
+    [ ! -e "$__lp_marks.run" ] ||
+        rm -f "$__lp_marks.run" "$__lp_marks.exit" "$__lp_marks.steps" "$__lp_marks.begun"
     __lp_name_self
-    echo "$__lp_self" >"$__lp_dir/run" && exec 9>"$__lp_dir/steps" || return 1
+    echo "$__lp_self" >"$__lp_marks.run" && exec 9>"$__lp_marks.steps" || return 1
     # So that the end can be written when the disk is full.
-    echo '                                ' >"$__lp_dir/exit"
+    echo '                                ' >"$__lp_marks.exit"
     __lp_done=0
     while [ "$__lp_done" -lt "$__lp_first" ]; do
         echo "$__lp_done as-before" >&9
         __lp_done=$((__lp_done + 1))
     done
 }
-__lp_begun() { : >"$__lp_dir/begun"; }
+__lp_begun() { : >"$__lp_marks.begun"; }
 __lp_end() {
     exec 9>&-
-    echo "$1 ended" 1<>"$__lp_dir/exit"
+    echo "$1 ended" 1<>"$__lp_marks.exit"
 }
 """
 
@@ -130,8 +131,8 @@ __lp_step() {
         echo "$1 changed" >&9
     fi 2>/dev/null
 }
-( umask 077; : >"${__lp_dir-}/shell" ) 2>/dev/null &&
-    __lp_shell "$-" >"$__lp_dir/shell" 2>/dev/null && exec 7<"$__lp_dir/shell" && rm -f "$__lp_dir/shell"
+( umask 077; : >"${__lp_marks-}.shell" ) 2>/dev/null &&
+    __lp_shell "$-" >"$__lp_marks.shell" 2>/dev/null && exec 7<"$__lp_marks.shell" && rm -f "$__lp_marks.shell"
 """
 
 
@@ -193,11 +194,11 @@ def run_script(
     env: Mapping[str, str],
     cwd: str | None,
     user: str,
-    marker_dir: str | None,
+    markers: str | None,
     first_step: int = 0,
 ) -> bytes:
     """What `run_in_image` sends to `LAUNCH`. It ends with the only line that acts, so a torn one does nothing."""
-    steps = marker_dir is not None
+    steps = markers is not None
     parts = [
         BASE,
         AT_HOME,
@@ -205,8 +206,8 @@ def run_script(
         RECORDS + RUN_RECORDS if steps else "",
         "" if user == ROOT else AS_USER,
         enter_and_run(join_commands(commands, steps=steps, first_step=first_step), env=env, cwd=cwd, user=user),
-        "" if marker_dir is None else f"__lp_marker_dir={quote_path(marker_dir)} __lp_first={first_step}\n",
-        _NO_MARKERS if marker_dir is None else _MARKERS,
+        "" if markers is None else f"__lp_markers={quote_path(markers)} __lp_first={first_step}\n",
+        _NO_MARKERS if markers is None else _MARKERS,
         _RUN,
         "__lp_main; exit $?\n",
     ]
@@ -220,18 +221,18 @@ async def run_in_image(
     env: Mapping[str, str],
     cwd: str | None = None,
     user: str = ROOT,
-    marker_dir: str | None = None,
+    markers: str | None = None,
     first_step: int = 0,
     on_output: OnOutput = discard,
     timeout_s: float,
 ) -> Completed:
     """Run `commands` in one `sh -eu` as the image would, on one channel, and return its status.
 
-    `user` is `root`, `image` or a user of the image. With `marker_dir` (relative to the login directory) the pod
-    records what has finished, for `markers.read_markers`; a run that still goes on there is not started again.
-    `first_step` is the number of the first of `commands` there, when those before it had finished in an earlier run.
-    `LAUNCHER_FAILED` means that no command started. Never repeats anything. Raises `BadScript` for what no shell can
-    carry, and what `Session.run` raises.
+    `user` is `root`, `image` or a user of the image. With `markers` (a path, relative to the login directory) the pod
+    records what has finished in files whose names begin with it, for `markers.read_markers`; a run that still goes on
+    there is not started again. `first_step` is the number of the first of `commands` there, when those before it had
+    finished in an earlier run. `LAUNCHER_FAILED` means that no command started. Never repeats anything. Raises
+    `BadScript` for what no shell can carry, and what `Session.run` raises.
     """
-    script = run_script(commands, env=env, cwd=cwd, user=user, marker_dir=marker_dir, first_step=first_step)
+    script = run_script(commands, env=env, cwd=cwd, user=user, markers=markers, first_step=first_step)
     return await session.run(LAUNCH, stdin=script, keep_stdin_open=True, on_output=on_output, timeout_s=timeout_s)

@@ -38,7 +38,7 @@ if __lp_has_ended; then
     echo "lium-plan:exited $__lp_code"
 elif ! __lp_has_begun; then
     echo lium-plan:never-started
-elif __lp_recorded_alive run; then
+elif __lp_recorded_alive "$__lp_marks.run"; then
     echo lium-plan:running
 elif __lp_has_ended; then
     echo "lium-plan:exited $__lp_code"
@@ -49,17 +49,17 @@ if __lp_has_begun; then
     __lp_this_boot
     [ "$__lp_on" = "$__lp_boot" ] || echo lium-plan:restarted
 fi
-[ ! -e "$__lp_dir/begun" ] || echo lium-plan:begun
-[ ! -e "$__lp_dir/steps" ] || while read -r __lp_step; do
+[ ! -e "$__lp_marks.begun" ] || echo lium-plan:begun
+[ ! -e "$__lp_marks.steps" ] || while read -r __lp_step; do
     echo "lium-plan:step $__lp_step"
-done <"$__lp_dir/steps"
+done <"$__lp_marks.steps"
 exit 0
 """
 
 
-async def read_markers(session: Session, marker_dir: str, *, timeout_s: float) -> Markers:
-    """What the run with this `marker_dir` has done so far (see `image_env.run_in_image`)."""
-    script = f"{BASE}{AT_HOME}{RECORDS}{RUN_RECORDS}__lp_use_dir {quote_path(marker_dir)}\n{_READ}"
+async def read_markers(session: Session, markers: str, *, timeout_s: float) -> Markers:
+    """What the run with these `markers` has done so far (see `image_env.run_in_image`)."""
+    script = f"{BASE}{AT_HOME}{RECORDS}{RUN_RECORDS}__lp_use_marks {quote_path(markers)}\n{_READ}"
     state, status, steps = RunState.NEVER_STARTED, None, []
     as_before = restarted = begun = False
     for line in await ask(session, script, timeout_s=timeout_s):

@@ -202,19 +202,25 @@ __lp_record_self() {
     __lp_record "$1" "$__lp_self"
 }
 
-# Whether the process named in a file still runs; sets __lp_pid and __lp_leads.
+# Whether the process named in the file $1 still runs; sets __lp_pid and __lp_leads.
 __lp_recorded_alive() {
-    read -r __lp_pid __lp_since __lp_on __lp_leads 2>/dev/null <"$__lp_dir/$1" || return 1
+    read -r __lp_pid __lp_since __lp_on __lp_leads 2>/dev/null <"$1" || return 1
     __lp_alive "$__lp_pid" "$__lp_since" "$__lp_on"
 }
 """
 
 RUN_RECORDS = r"""
-# The files of a run that its caller waits for are written in place: one without its last word is not there yet.
-__lp_has_begun() { read -r __lp_pid __lp_since __lp_on __lp_leads 2>/dev/null <"$__lp_dir/run"; }
+# What a run leaves whose caller waits for it: files whose names begin with $__lp_marks, of all runs in one directory,
+# which the first of them makes. Written in place: one without its last word is not there yet.
+__lp_use_marks() {
+    __lp_use_dir "$1"
+    __lp_marks=$__lp_dir
+    __lp_dir=${__lp_dir%/*}
+}
+__lp_has_begun() { read -r __lp_pid __lp_since __lp_on __lp_leads 2>/dev/null <"$__lp_marks.run"; }
 __lp_has_ended() {
     __lp_code='' __lp_word=''
-    read -r __lp_code __lp_word 2>/dev/null <"$__lp_dir/exit" && [ "$__lp_word" = ended ]
+    read -r __lp_code __lp_word 2>/dev/null <"$__lp_marks.exit" && [ "$__lp_word" = ended ]
 }
 """
 

@@ -204,7 +204,7 @@ def test_a_bootstrap_is_finished_by_the_next_run(tmp_path: Path, key_path: Path)
             session,
             commands[first:],
             env={"D": str(there)},
-            marker_dir=f"{there}/{name}",
+            markers=f"{there}/{name}",
             first_step=first,
             timeout_s=20,
         )

@@ -292,8 +292,8 @@ def test_a_file_and_its_command_take_few_steps(openssh: Server, tmp_path: Path) 
             session = await openssh.open(port=gate.port)
             logged_in = gate.pieces
             await session.put([file], timeout_s=10)
-            marker_dir = f"{tmp_path}/marker"
-            await run_in_image(session, [f"sh {file.target}"], env={}, marker_dir=marker_dir, timeout_s=10)
+            markers = f"{tmp_path}/marker"
+            await run_in_image(session, [f"sh {file.target}"], env={}, markers=markers, timeout_s=10)
             done = gate.pieces
             await session.close()
             return logged_in, done - logged_in

@@ -129,9 +129,9 @@ def test_the_working_directory_is_the_images_or_one_seen_from_there(shell: Shell
 def test_another_user(shell: Shell, user: str) -> None:
     image = {**IMAGE, b"PATH": str(shell.path).encode()}
     session = LocalSession(shell, image=image)
-    steps = shell.home / "m" / "steps"
+    steps = shell.home / "m.steps"
     status, out = asyncio.run(
-        _run(session, ["id -u", "cat; echo $SECRET; exit 3"], user=user, env={"SECRET": "s"}, marker_dir="m")
+        _run(session, ["id -u", "cat; echo $SECRET; exit 3"], user=user, env={"SECRET": "s"}, markers="m")
     )
     if shell.name == "bare":
         assert status == LAUNCHER_FAILED
@@ -154,19 +154,19 @@ def test_without_a_container_the_session_is_used_and_says_so(shell: Shell) -> No
 @pytest.mark.parametrize("name", ["", "1A", "A-B", "A B", "A=B", "ä", "UID", "IFS", "__lp_x", "A\n"])
 def test_a_name_that_no_shell_can_carry_is_refused(name: str) -> None:
     with pytest.raises(BadScript):
-        run_script(["true"], env={name: "v"}, cwd=None, user="root", marker_dir=None)
+        run_script(["true"], env={name: "v"}, cwd=None, user="root", markers=None)
 
 
 def test_a_nul_is_refused_without_showing_the_value() -> None:
     for arguments in ({"env": {"TOKEN": "secret\0"}}, {"commands": ["secret\0"]}, {"cwd": "secret\0"}):
         given: dict[str, object] = {"commands": [], "env": {}, "cwd": None, **arguments}
         with pytest.raises(BadScript) as caught:
-            run_script(user="root", marker_dir=None, **given)  # type: ignore[arg-type]
+            run_script(user="root", markers=None, **given)  # type: ignore[arg-type]
         assert "secret" not in str(caught.value)
 
 
 def test_a_torn_script_runs_nothing(dash: Shell) -> None:
-    whole = run_script(["echo ran"], env={}, cwd=None, user="root", marker_dir="m")
+    whole = run_script(["echo ran"], env={}, cwd=None, user="root", markers="m")
 
     async def scenario(cut: int) -> bytes:
         out = bytearray()
@@ -177,7 +177,7 @@ def test_a_torn_script_runs_nothing(dash: Shell) -> None:
 
     for cut in (len(whole) // 3, len(whole) // 2, len(whole) - len("__lp_main; exit $?\n") - 1):
         assert b"ran" not in asyncio.run(scenario(cut))
-    assert not (dash.home / "m").exists()
+    assert list(dash.home.glob("m*")) == []
 
 
 def test_secrets_are_in_no_process_list(dash: Shell) -> None:
@@ -192,7 +192,7 @@ def test_a_commands_125_is_told_from_a_shell_that_never_began(shell: Shell) -> N
     session = shell.session(environment=CONFINED)
 
     async def begun(*commands: str, **more: str) -> bool:
-        done = await run_in_image(session, commands, env={}, marker_dir="m", timeout_s=20, **more)  # type: ignore[arg-type]
+        done = await run_in_image(session, commands, env={}, markers="m", timeout_s=20, **more)  # type: ignore[arg-type]
         assert done.exit_status == LAUNCHER_FAILED
         return (await read_markers(session, "m", timeout_s=10)).begun
 
@@ -213,14 +213,14 @@ def test_markers_tell_what_has_finished(shell: Shell) -> None:
                 session,
                 commands,
                 env={},
-                marker_dir=".lium-plan/b 1",
+                markers=".lium-plan/b 1",
                 on_output=lambda _: ready.set(),
                 timeout_s=20,
             )
         )
         await ready.wait()
         during.append(await read_markers(shell.session(), ".lium-plan/b 1", timeout_s=10))
-        again = await _run(shell.session(environment=CONFINED), ["echo twice"], marker_dir=".lium-plan/b 1")
+        again = await _run(shell.session(environment=CONFINED), ["echo twice"], markers=".lium-plan/b 1")
         assert again[0] == LAUNCHER_FAILED
         assert b"still goes on" in again[1]
         (shell.home / "go").touch()
@@ -232,7 +232,7 @@ def test_markers_tell_what_has_finished(shell: Shell) -> None:
         Markers(RunState.RUNNING, (0,), None, shell_as_before=True, begun=True),
         Markers(RunState.EXITED, (0, 1), 4, shell_as_before=True, begun=True),
     ]
-    assert (shell.home / ".lium-plan" / "b 1").stat().st_mode & 0o777 == 0o700
+    assert (shell.home / ".lium-plan").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize(
@@ -255,13 +255,13 @@ def test_markers_tell_whether_a_command_changed_the_shell(shell: Shell, command:
     env = {"B": "1", "SECRET": "canary-9f2\nsecond"}
 
     async def scenario() -> Markers:
-        await run_in_image(session, [command, "exit 3"], env=env, marker_dir="m", timeout_s=20)
+        await run_in_image(session, [command, "exit 3"], env=env, markers="m", timeout_s=20)
         return await read_markers(session, "m", timeout_s=10)
 
     found = asyncio.run(scenario())
     assert found.finished_steps == (0,)
     assert found.shell_as_before is as_before
-    left = [path for path in (shell.home / "m").iterdir() if b"canary" in path.read_bytes()]
+    left = [path for path in shell.home.glob("m.*") if b"canary" in path.read_bytes()]
     assert left == [], "what the shell held must not stay on the disk"
 
 
@@ -275,7 +275,7 @@ def test_commands_end_when_their_caller_leaves(shell: Shell) -> None:
                 shell.session(environment=CONFINED),
                 ["sleep 300 & echo $!; wait"],
                 env={},
-                marker_dir="m",
+                markers="m",
                 on_output=lambda _: begun.set(),
                 timeout_s=60,
             )
@@ -293,7 +293,7 @@ def test_over_ssh_a_run_that_is_given_up_ends_on_the_machine(tmp_path: Path, key
     async def scenario() -> None:
         async with asyncssh_server(tmp_path, key_path) as server, session_on(server) as session:
             with pytest.raises(TimedOut):
-                await run_in_image(session, ["sleep 300 & echo $! >pid; wait"], env={}, marker_dir="m", timeout_s=0.5)
+                await run_in_image(session, ["sleep 300 & echo $! >pid; wait"], env={}, markers="m", timeout_s=0.5)
             async with asyncio.timeout(9):
                 while (found := await read_markers(session, "m", timeout_s=5)).state is RunState.RUNNING:
                     pass

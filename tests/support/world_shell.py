@@ -50,8 +50,8 @@ SILENCE_S = 15.0
 """How long a connection without a banner is waited for."""
 
 _STEP = re.compile(r"__lp_step (\d+) (?:last|more)\b")
-_DIR = re.compile(r"__lp_use_dir ('(?:[^']|'\\'')*')")
-_MARKER_DIR = re.compile(r"__lp_marker_dir=('(?:[^']|'\\'')*')")
+_DIR = re.compile(r"__lp_use_(?:dir|marks) ('(?:[^']|'\\'')*')")
+_MARKERS = re.compile(r"__lp_markers=('(?:[^']|'\\'')*')")
 _OFFSET = re.compile(r"__lp_offset=(\d+)")
 _MAX = re.compile(r"__lp_max='(\d*)'")
 
@@ -219,10 +219,10 @@ class _Session:
     async def _run(self, text: str, on_output: OnOutput, timeout_s: float) -> Completed:
         """The commands of a bootstrap, one after the other, ended when their caller leaves."""
         script = _word(text, "__lp_script=")
-        directory = _found(_MARKER_DIR, text)
+        markers = _found(_MARKERS, text)
         now = now_s()
-        if directory is not None:
-            before = self._machine.runs.get(directory)
+        if markers is not None:
+            before = self._machine.runs.get(markers)
             if before is not None and not before.lost and not before.ended(now):
                 on_output(b"lium-plan: an earlier run of the same (process 1) still goes on\n")
                 return Completed(image_env.LAUNCHER_FAILED)
@@ -231,8 +231,8 @@ class _Session:
         does = self._machines.behaviour(script)
         started = Started(script, now, now + does.duration_s, does.exit_status, does.output)
         started.steps = len(_STEP.findall(script))
-        if directory is not None:
-            self._machine.runs[directory] = started
+        if markers is not None:
+            self._machine.runs[markers] = started
         self._machines.did(self._machine, "run", script)
         number = next(self._numbers)
         self._running[number] = started

@@ -73,7 +73,7 @@ class Attempt:
         self._earlier = earlier
         self._clock = asyncio.get_running_loop().time
         self._deadline = self._clock() + spec.timeout_s
-        self._marker_dir = _marker_dir(str(record.attributes["attempt"]))
+        self._marker_path = _marker_path(str(record.attributes["attempt"]))
         self._first = 0
         self._asked = False
         """Whether the pod was asked what an earlier attempt has done."""
@@ -132,7 +132,7 @@ class Attempt:
         """Set the command to begin with. Two runs of a bootstrap never go on side by side."""
         if self._asked or self._earlier is None or not self._earlier.unfinished:
             return
-        found = await self._markers(session, _marker_dir(self._earlier.attempt), log)
+        found = await self._markers(session, _marker_path(self._earlier.attempt), log)
         if self._earlier.same:
             self._first = first_command([command.source for command in self._spec.commands], found)
             self._note(commands_done=self._first)
@@ -142,7 +142,7 @@ class Attempt:
 
     async def _judge_lost_commands(self, session: Session, log: LogFile) -> None:
         """The connection broke while commands ran: what has become of them?"""
-        found = await self._markers(session, self._marker_dir, log)
+        found = await self._markers(session, self._marker_path, log)
         self._note(commands_done=len(found.finished_steps))
         match found.state:
             case RunState.NEVER_STARTED:
@@ -156,11 +156,11 @@ class Attempt:
                 why = f"the connection was lost, and with it {self._which(found)}"
                 raise Unready(self._with_last_lines(why, log), ending="connection", code="bootstrap-connection")
 
-    async def _markers(self, session: Session, marker_dir: str, log: LogFile) -> Markers:
+    async def _markers(self, session: Session, markers: str, log: LogFile) -> Markers:
         """What the pod recorded, once nothing of it runs any more."""
         told = False
         while True:
-            found = await read_markers(session, marker_dir, timeout_s=ASK_S)
+            found = await read_markers(session, markers, timeout_s=ASK_S)
             if found.state is not RunState.RUNNING:
                 return found
             if self._left() <= 0:
@@ -197,7 +197,7 @@ class Attempt:
                 session,
                 texts[self._first :],
                 env=env,
-                marker_dir=self._marker_dir,
+                markers=self._marker_path,
                 first_step=self._first,
                 on_output=log.write,
                 timeout_s=max(self._left(), 1.0),
@@ -211,7 +211,7 @@ class Attempt:
             self._note(commands_done=len(commands))
         else:
             with suppress(SshError):
-                found = await read_markers(session, self._marker_dir, timeout_s=ASK_S)
+                found = await read_markers(session, self._marker_path, timeout_s=ASK_S)
                 begun = found.begun
                 self._note(commands_done=len(found.finished_steps))
         self._judge(done.exit_status, log, begun=begun)
@@ -222,7 +222,7 @@ class Attempt:
         with suppress(SshError):
             while True:
                 await asyncio.sleep(STEPS_EVERY_S)
-                found = await read_markers(session, self._marker_dir, timeout_s=ASK_S)
+                found = await read_markers(session, self._marker_path, timeout_s=ASK_S)
                 finished = len(found.finished_steps)
                 if finished > int(str(self._record.attributes["commands_done"])):
                     self._note(commands_done=finished)
@@ -290,5 +290,5 @@ class Attempt:
         return f"{why}\nIts last lines:\n{lines}" if lines else why
 
 
-def _marker_dir(attempt: str) -> str:
+def _marker_path(attempt: str) -> str:
     return f".lium-plan/bootstrap/{attempt}"
