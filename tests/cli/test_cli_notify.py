@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from decimal import Decimal
 from pathlib import Path
 
@@ -39,6 +40,23 @@ def test_its_failure_is_a_warning(command: str, word: str) -> None:
     assert found is not None
     assert found.severity == "warning"
     assert word in found.message
+
+
+def test_what_it_leaves_in_the_background_holds_up_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    assert notify("sleep 20 & echo $!", {}, Printer(os.environ)) is None
+    os.kill(int(capsys.readouterr().err), signal.SIGKILL)  # it lives on, as it was meant to
+
+
+def test_one_that_does_not_end_is_stopped_with_all_that_it_began(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "held")
+    reader = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
+    command = f"exec 3>{tmp_path}/held; sleep 300 & sleep 300; echo never"
+    found = notify(command, {}, Printer(os.environ), within_s=0.5)
+    assert found is not None
+    assert "was stopped" in found.message
+    os.set_blocking(reader, True)
+    assert os.read(reader, 1) == b"", "the end of the pipe: nobody holds it any more"
+    os.close(reader)
 
 
 def test_a_run_that_fails_at_once_is_told_too_and_keeps_its_exit_code(
