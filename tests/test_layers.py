@@ -22,6 +22,7 @@ PACKAGE = Path(__file__).parents[1] / "lium_plan"
 LEAVES = (
     "addresses",
     "diagnostics",
+    "garbage",
     "settings",
     "expressions.__init__",
     "marks",
@@ -51,7 +52,7 @@ PURE_KINDS = ("pure:kinds.**",)
 
 ALLOWED: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
-        "addresses|diagnostics|settings|marks|money|requests|answers|interrupts|together",
+        "addresses|diagnostics|garbage|settings|marks|money|requests|answers|interrupts|together",
         LEAVES,
         "leaves know leaves only",
     ),
@@ -85,7 +86,7 @@ ALLOWED: tuple[tuple[str, tuple[str, ...], str], ...] = (
         "knows the protocol and no kind; offers are the market's, which it keeps",
     ),
     ("lium.**", ("lium.**", "__init__"), "the client knows the server and nothing of plans; it says our version"),
-    ("ssh.**", ("ssh.**",), "knows machines, nothing of Lium"),
+    ("ssh.**", ("ssh.**", "garbage"), "knows machines, nothing of Lium"),
     ("sim.**", (*LEAVES, "sim.**"), "shares no code with the client, so that it can't share its mistakes"),
     (
         "views.**",

@@ -19,6 +19,7 @@ from lium_plan.addresses import Address
 from lium_plan.addresses import parse as parse_address
 from lium_plan.diagnostics import Diagnostic, Diagnostics, Position, error
 from lium_plan.expressions import ExpressionError, Text, parse
+from lium_plan.garbage import collection_paused
 from lium_plan.kinds import registry
 from lium_plan.kinds.desired import Desired, Fleet, Import, Move, Policy, Removal
 from lium_plan.kinds.protocol import LoadedFile, Resource
@@ -28,7 +29,6 @@ from lium_plan.manifest.checks_files import FILE_HINT
 from lium_plan.manifest.checks_texts import reference_fault
 from lium_plan.manifest.model import Manifest
 from lium_plan.manifest.names import MAX_FILE_BYTES
-from lium_plan.manifest.source import collection_paused
 from lium_plan.manifest.tree import position_at
 
 _CHUNK = 2**20

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lium_plan.addresses import NAME
 from lium_plan.diagnostics import Diagnostic, Diagnostics, error
 from lium_plan.expressions import Text
+from lium_plan.garbage import collection_paused
 from lium_plan.kinds import registry
 from lium_plan.kinds.values import Fault, read_text, shown
 from lium_plan.manifest.document import Map, Seq
@@ -23,7 +24,6 @@ from lium_plan.manifest.files import discover, merge, read_all
 from lium_plan.manifest.model import Manifest
 from lium_plan.manifest.names import Inputs
 from lium_plan.manifest.refusals import refusal
-from lium_plan.manifest.source import collection_paused
 from lium_plan.manifest.tree import Filler, diagnose
 from lium_plan.manifest.tree import Path as TreePath
 from lium_plan.manifest.variables import Variable, check_declarations, evaluate

@@ -13,18 +13,17 @@ too big or too deep; each with its place.
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from stat import S_ISREG
 
 import yaml
 
 from lium_plan.diagnostics import Diagnostic, Diagnostics, Position, error
+from lium_plan.garbage import collection_paused
 from lium_plan.kinds.values import MAX_DIGITS, PlainFloat, shown
 from lium_plan.manifest.document import Document, Map, Place, Seq, place_of
 
@@ -45,18 +44,6 @@ _UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 _ZERO_WIDTH = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
-
-
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """No garbage collection while very many small objects are made that all stay: it costs two thirds of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def read(path: Path, name: str, diagnostics: Diagnostics, *, private: bool = False) -> Document | None:

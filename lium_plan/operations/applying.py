@@ -16,6 +16,7 @@ from lium_plan.diagnostics import ExitCode, Failure
 from lium_plan.engine.emitter import Emitter
 from lium_plan.engine.events import Event, EventType, RunReport
 from lium_plan.engine.run import price_of
+from lium_plan.garbage import collected_seldom
 from lium_plan.interrupts import Interrupt
 from lium_plan.kinds.protocol import Driver, Json
 from lium_plan.operations.aftermath import finish, remember
@@ -70,7 +71,7 @@ async def apply(
         found = await look_without_state(settings, request, outside)
         return RunReport(run_id, (), Decimal(0), 0, stack=settings.stack, diagnostics=found)
     owner = this_process(who=_who(), command=f"lium-plan {command}", run=run_id, since=outside.now())
-    with await store.lock(owner, timeout_s=apply.lock_timeout_s):
+    with await store.lock(owner, timeout_s=apply.lock_timeout_s), collected_seldom():
         known = store.load().state
         state = known if known is not None else unborn_state(settings, manifest, outside)
         async with connect(settings, outside=outside) as connection:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lium_plan.diagnostics import Diagnostic, Failure, Severity, error
+from lium_plan.garbage import collection_paused
 from lium_plan.kinds.credential.spec import CredentialSpec
 from lium_plan.kinds.desired import Desired
 from lium_plan.kinds.pod.offers import Feed
@@ -18,7 +19,6 @@ from lium_plan.kinds.template.spec import TemplateSpec
 from lium_plan.kinds.values import OnCompletion
 from lium_plan.manifest.expand import expand, outline
 from lium_plan.manifest.model import Manifest
-from lium_plan.manifest.source import collection_paused
 from lium_plan.marks import lineage_mark
 from lium_plan.operations.adopting import with_found
 from lium_plan.operations.connecting import Connection, api_failures, connect, open_drivers

@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lium_plan.garbage import collection_paused
 from lium_plan.ssh import banner
 from lium_plan.ssh.errors import LoginRefused, Stage, Unreachable
 from lium_plan.ssh.keys import KeyFile, inspect_key
@@ -68,14 +69,9 @@ class SshConnector:
 async def _load() -> None:
     """asyncssh takes a tenth of a second to load: beside the loop, on which hundreds of pods may be waited for, and
     while their servers begin to speak. All that it makes stays: looking for garbage there would only take time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with collection_paused():
         await asyncio.to_thread(import_module, "lium_plan.ssh.wire")
         gc.freeze()
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _Opening:
