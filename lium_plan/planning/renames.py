@@ -21,7 +21,7 @@ from lium_plan.kinds.protocol import Json, Record, Resource, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.decisions import Decision, comparison_with
 from lium_plan.planning.guards import Guarded, allowance
-from lium_plan.planning.rents import health
+from lium_plan.planning.rents import health, host_of
 from lium_plan.planning.situation import Situation
 
 Pairs = Mapping[Address, Address]
@@ -194,6 +194,7 @@ class _Specs:
 
     def __init__(self, situation: Situation, pairs: Pairs) -> None:
         self.situation = situation
+        self._pairs = pairs
         renamed = {
             str(new): replace(record, address=new)
             for new, old in pairs.items()
@@ -210,20 +211,23 @@ class _Specs:
         self._known: dict[tuple[Address, bool], str] = {}
 
     def of_record(self, record: Record) -> str:
-        return self._text(record.address, record.inputs, old=True)
+        host = self.situation.host_record(record) if kind(record.kind).hosted else None
+        return self._text(record.address, record.inputs, old=True, host=None if host is None else host.address)
 
     def of_resource(self, resource: Resource) -> str:
+        """A task on another pod than the old one's is another task: nothing that runs could be kept."""
         inputs = kind(resource.kind).inputs(resource.spec, self._comparison)
-        return self._text(resource.address, inputs, old=False)
+        host = host_of(resource)
+        return self._text(resource.address, inputs, old=False, host=self._pairs.get(host, host) if host else None)
 
-    def _text(self, address: Address, inputs: Mapping[str, Json], *, old: bool) -> str:
+    def _text(self, address: Address, inputs: Mapping[str, Json], *, old: bool, host: Address | None) -> str:
         known = self._known.get((address, old))
         if known is None:
             if address.kind == "volume" and inputs.get("name") == address.name:
                 inputs = {**inputs, "name": None}  # called like its key, as it is by default
             for path in kind(address.kind).links:
                 inputs = _with_link(inputs, path, lambda text: self._used(parse(text), old=old))
-            known = self._known[address, old] = json.dumps(inputs, sort_keys=True, default=list)
+            known = self._known[address, old] = json.dumps([str(host), inputs], sort_keys=True, default=list)
         return known
 
     def _used(self, address: Address, *, old: bool) -> str:

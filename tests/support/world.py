@@ -111,6 +111,8 @@ class World:
     """Called after every run; raise Broken."""
     foreign: frozenset[str] = frozenset()
     """Ids of what is not ours on the account."""
+    awaits_tasks: bool = True
+    """Whether the manifest has every task waited for to its end."""
     serials: list[int] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)

@@ -172,9 +172,11 @@ class TaskDriver:
             raise ActionFailed(error("task-local", why, address=address)) from failure
 
     async def _start_anew(self, target: _Target, step: Step, run: Run) -> None:
-        """Stop what may still run of it on this pod, then start it."""
+        """Stop what may still run of it, on this pod or on another one of ours, then start it."""
         before = step.record
         here = before is not None and before.attributes.get("pod_id") == target.pod.id
+        if before is not None and not here:
+            await self._stop_where_it_is(before, run)
         command = DetachedCommand(
             [run.resolve(text) for text in target.spec.commands],
             {**_cluster_env(target.spec, run), **filled(target.spec.env, run)},
@@ -273,28 +275,34 @@ class TaskDriver:
             )
 
     async def _stop_before_forgetting(self, step: Step, run: Run) -> None:
-        """A task that is no longer wanted, on a pod that stays, is stopped; what runs on a dead pod is dead."""
-        record = step.record
+        """A task that is no longer wanted, on a pod that stays, is stopped."""
+        if step.record is not None:
+            await self._stop_where_it_is(step.record, run)
+        run.ledger.remove(str(step.address), "no longer wanted")
+
+    async def _stop_where_it_is(self, record: Record, run: Run) -> None:
+        """What runs on a dead pod is dead."""
         pod = None
-        if record is not None and record.status == "running":
+        if record.status == "running":
             pod = next(
                 (item for item in run.ledger.records().values() if item.id == record.attributes.get("pod_id")), None
             )
-        if record is not None and pod is not None:
+        if pod is None:
+            return
+        try:
+            session = await open_session(self._services, pod, ssh_key=None, deadline_s=CONNECT_S, say=lambda _: None)
             try:
-                session = await open_session(
-                    self._services, pod, ssh_key=None, deadline_s=CONNECT_S, say=lambda _: None
-                )
-                try:
-                    await self._stop(session, record, run)
-                finally:
-                    await session.close()
-            except PodGone:
-                pass  # and the task with it
-            except (SshError, OSError) as failure:
-                why = f"stop: {in_words(failure)}"
-                raise ActionFailed(error("task-stop", why, address=str(step.address))) from failure
-        run.ledger.remove(str(step.address), "no longer wanted")
+                await self._stop(session, record, run)
+            except SshError:
+                await raise_if_gone(self._services, pod)
+                raise
+            finally:
+                await session.close()
+        except PodGone:
+            pass  # and the task with it
+        except (SshError, OSError) as failure:
+            why = f"stop: it may still run on {pod.address}: {in_words(failure)}"
+            raise ActionFailed(error("task-stop", why, address=str(record.address))) from failure
 
     # --- waiting -------------------------------------------------------------------------------------------------
 

@@ -137,6 +137,9 @@ class Tasks:
     ) -> Change:
         spec: TaskSpec = resource.spec
         verb = comparison.verbs.get(spec.pod)
+        elsewhere = _runs_elsewhere(spec, record, observation, comparison)
+        if elsewhere is not None:
+            return Change(Verb.REPLACE, f"it runs on {elsewhere}: it is stopped there, and started on {spec.pod}")
         if verb in (Verb.CREATE, Verb.REPLACE, Verb.REBOOT):
             return Change(Verb.RUN, f"{spec.pod} is {'rebooted' if verb is Verb.REBOOT else 'new'}")
         pod = comparison.records.get(str(spec.pod))
@@ -210,6 +213,17 @@ def _duration(seconds: Json) -> Json:
         return seconds
     whole = next((size, unit) for size, unit in ((3600, "h"), (60, "m"), (1, "s")) if seconds % size == 0)
     return f"{seconds // whole[0]}{whole[1]}"
+
+
+def _runs_elsewhere(
+    spec: TaskSpec, record: Record, observation: Observation | None, comparison: Comparison
+) -> Address | None:
+    """Another pod of ours, on which it goes on for as long as nobody stops it there."""
+    if record.status != "running" or _ended_since(record, observation) is not None:
+        return None
+    here = record.attributes.get("pod_id")
+    hosts = ((host, comparison.records.get(str(host))) for host in record.depends_on if host != spec.pod)
+    return next((host for host, pod in hosts if pod is not None and pod.id == here), None)
 
 
 def _ended_since(record: Record, seen: Observation | None) -> str | None:
