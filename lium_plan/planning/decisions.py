@@ -321,9 +321,15 @@ def _why_unwanted(situation: Situation, record: Record) -> str:
         return ""
     fleets = situation.desired.fleets if situation.desired is not None else {}
     if record.address.head == "fleet" and record.address.name in fleets:
-        ended = fleets[record.address.name].minimum and record.address.name not in situation.members
+        ended = ended_by_its_task(situation, record.address.name)
         return "its task has completed, and takes it with it" if ended else "the fleet has fewer members now"
     return "no longer declared"
+
+
+def ended_by_its_task(situation: Situation, fleet: str) -> bool:
+    """Whether a declared fleet has no members because `on_completion: destroy-fleet` took them."""
+    declared = situation.desired.fleets.get(fleet) if situation.desired is not None else None
+    return declared is not None and declared.minimum > 0 and fleet not in situation.members
 
 
 def _decide_hosted(situation: Situation, record: Record, decisions: Decisions) -> None:

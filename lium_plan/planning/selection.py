@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from lium_plan.addresses import matches_any
 from lium_plan.diagnostics import Diagnostic, warning
-from lium_plan.kinds.protocol import Presence, Verb
+from lium_plan.kinds.protocol import Presence, Record, Verb
 from lium_plan.kinds.registry import kind
-from lium_plan.planning.decisions import Decision
+from lium_plan.planning.decisions import Decision, ended_by_its_task
 from lium_plan.planning.order import Graph
 from lium_plan.planning.situation import Situation
 
@@ -35,10 +35,13 @@ def select(situation: Situation, made: Mapping[str, Decision], graph: Graph[str]
         kept = set(chosen) | set(_pulled_in(chosen, made, graph))
         kept |= _left_without_users(kept, made, graph)
         diagnostics.extend(_say_pulled_in(kept - set(chosen), made, graph, kept))
+        staying = {identity for identity in kept if _stays_with_its_pod(situation, made[identity], kept, graph)}
+        diagnostics.extend(_say_pulled_out(staying, made, graph, "--target"))
+        kept -= staying
     if situation.excludes:
         removed = [identity for identity in graph.order if matches_any(situation.excludes, made[identity].address)]
         with_them = _pulled_out(removed, made, graph)
-        diagnostics.extend(_say_pulled_out(with_them & kept - set(removed), made, graph))
+        diagnostics.extend(_say_pulled_out(with_them & kept - set(removed), made, graph, "--exclude"))
         kept -= with_them
     kept = _whole_replacements(kept, made, graph)
     order = tuple(_alone(situation, made[identity], kept, graph) for identity in graph.order if identity in kept)
@@ -54,6 +57,25 @@ def _alone(situation: Situation, decision: Decision, kept: set[str], graph: Grap
     if host is None or situation.presence(host) is Presence.ABSENT or kept & set(graph.before(decision.id)):
         return decision
     return replace(decision, verb=Verb.DESTROY, reason="it is running")
+
+
+def _stays_with_its_pod(situation: Situation, decision: Decision, kept: set[str], graph: Graph[str]) -> bool:
+    """What is still declared and was to go with a pod that is not chosen: how it ended must not be forgotten, or it
+    would run again."""
+    record = decision.record
+    if situation.request.destroying or not decision.hosted or decision.verb is not Verb.FORGET or record is None:
+        return False
+    pods = graph.before(decision.id)
+    return bool(pods) and kept.isdisjoint(pods) and _is_declared(situation, record)
+
+
+def _is_declared(situation: Situation, record: Record) -> bool:
+    """For another member too, or on a fleet that its completed task has taken with it."""
+    task = (record.kind, record.address.name)
+    if any((address.kind, address.name) == task for address in situation.resources):
+        return True
+    host = situation.host_record(record)
+    return host is not None and ended_by_its_task(situation, host.address.name)
 
 
 def _pulled_in(chosen: Iterable[str], made: Mapping[str, Decision], graph: Graph[str]) -> Iterator[str]:
@@ -126,10 +148,12 @@ def _say_pulled_in(
         yield warning("pulled-in", f"included with --target: {because} {how}", address=str(made[identity].address))
 
 
-def _say_pulled_out(pulled: set[str], made: Mapping[str, Decision], graph: Graph[str]) -> Iterator[Diagnostic]:
+def _say_pulled_out(
+    pulled: set[str], made: Mapping[str, Decision], graph: Graph[str], option: str
+) -> Iterator[Diagnostic]:
     for identity in graph.order:
         if identity in pulled and not made[identity].second_half:
             waits = ", ".join(graph.before(identity))
             yield warning(
-                "pulled-out", f"left out with --exclude: it waits for {waits}", address=str(made[identity].address)
+                "pulled-out", f"left out with {option}: it waits for {waits}", address=str(made[identity].address)
             )
