@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
 from lium_plan.diagnostics import ExitCode, Severity, worst
-from lium_plan.engine.events import EventType, ResultKind, RunReport
+from lium_plan.engine.events import ActionResult, EventType, ResultKind, RunReport
 from lium_plan.kinds.protocol import Json
 from lium_plan.kinds.registry import kind
 from lium_plan.operations.session import Session
@@ -14,6 +14,8 @@ from lium_plan.planning.rents import CLOSED
 from lium_plan.state.model import State
 
 NEEDS_ANOTHER = (ExitCode.PARTIAL, ExitCode.INTERRUPTED, ExitCode.UNKNOWN_OUTCOME)
+BY_HAND = frozenset(("volume-exists",))
+"""Failures that the same command would only meet again: their hints say what helps."""
 
 
 def report(session: Session, state: State, *codes: ExitCode) -> RunReport:
@@ -61,10 +63,16 @@ def report(session: Session, state: State, *codes: ExitCode) -> RunReport:
         proofs=tuple(outcome.proofs),
         diagnostics=tuple(dict.fromkeys(outcome.diagnostics)),
         exit_code=int(code),
-        next_command=f"lium-plan {again}" if code in NEEDS_ANOTHER else None,
+        next_command=f"lium-plan {again}" if code in NEEDS_ANOTHER and not _all_by_hand(outcome.results) else None,
         shown_variables=_shown_variables(session),
         outputs={} if destroying else output_rows(state.outputs),
     )
+
+
+def _all_by_hand(results: Iterable[ActionResult]) -> bool:
+    """Whether all that kept a run from its end needs somebody's hand first."""
+    causes = [result.cause for result in results if result.kind not in (ResultKind.DONE, ResultKind.SKIPPED)]
+    return bool(causes) and all(cause is not None and cause.code in BY_HAND for cause in causes)
 
 
 def _released(session: Session, state: State) -> tuple[Mapping[str, Decimal], bool]:

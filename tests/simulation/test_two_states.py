@@ -60,6 +60,8 @@ def test_a_volume_that_an_older_state_does_not_know_is_not_made_twice() -> None:
         refused = await world.apply()
         assert refused.code == ExitCode.PARTIAL, refused.words
         assert "is there already, made by this state, which does not know it" in refused.words
+        assert refused.report is not None
+        assert refused.report.next_command is None, "the same again would be refused again"
         assert [charge.object_id for charge in world.open_charges("volume")] == [kept]
         world.broken.clear()  # it was forgotten on purpose
 
