@@ -120,6 +120,11 @@ class LiumClient:
         """Close the connections."""
         await self._transport.aclose()
 
+    @property
+    def changes_sent(self) -> int:
+        """How many requests were sent that may have changed something, whatever became of their answers."""
+        return self._transport.changes_sent
+
     def server_time(self) -> datetime:
         """The server's now, aware UTC, from the `Date` of its answers; the local clock's before the first one."""
         return self._caller.clock.now()

@@ -184,6 +184,8 @@ class Transport:
         self._in_use: list[int] = []
         self._free: asyncio.Semaphore | None = None
         self._closed = False
+        self.changes_sent = 0
+        """Requests that may have changed something on the server, whatever became of their answers."""
 
     def __repr__(self) -> str:
         return f"<Transport to {self.base_url}>"
@@ -264,6 +266,7 @@ class Transport:
                 timeout=httpx.Timeout(self._timeout_s, connect=min(CONNECT_TIMEOUT_S, self._timeout_s / 2)),
             )
             sent_at = loop.time()
+            self.changes_sent += method != "GET"
             auth = self._auth if request.with_key else None
             async with asyncio.timeout_at(deadline):
                 response = await client.send(outgoing, stream=True, auth=auth)

@@ -137,7 +137,7 @@ async def _run(
         if session.request.destroying and not session.interrupted:
             await prove(session, state, ledger.state, drivers)
     except Failure as failure:
-        _end_with(session, failure, changed=ledger.state.sequence > state.sequence)
+        _end_with(session, failure, changed=_has_changed(session, ledger, state))
     finally:
         final = _saved(session, ledger, state)
     return report(session, final)
@@ -150,8 +150,13 @@ def _saved(session: Session, ledger: JournaledLedger, before: State) -> State:
     try:
         return ledger.compact()
     except Failure as failure:
-        _end_with(session, failure, changed=ledger.state.sequence > before.sequence)
+        _end_with(session, failure, changed=_has_changed(session, ledger, before))
         return ledger.state
+
+
+def _has_changed(session: Session, ledger: JournaledLedger, before: State) -> bool:
+    """What is settled is asked for again without a new line in the journal."""
+    return ledger.state.sequence > before.sequence or session.connection.client.changes_sent > 0
 
 
 def _end_with(session: Session, failure: Failure, *, changed: bool) -> None:

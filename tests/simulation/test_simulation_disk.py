@@ -11,6 +11,8 @@ from tests.simulation.exhaustive import COMMANDS, passed, try_disk
 from tests.simulation.telling import RENT, mended, rents, told
 from tests.support.world import World
 
+UNSENT = ("POST /executors/*/rent", "before", 1)
+
 
 def test_b2_a_snapshot_that_cannot_be_written_is_no_failure_without_changes() -> None:
     """The run did everything, and the journal holds it: code 1 would say that nothing was changed."""
@@ -43,6 +45,26 @@ def _syncs_before_the_last_snapshot() -> int:
 
     told(story)
     return counted
+
+
+def test_b2_a_rent_that_is_settled_by_sending_it_again_is_a_change_though_the_disk_fails_before_its_end() -> None:
+    """Its begin is in the journal from before, so nothing is written until it is settled."""
+    codes = []
+
+    async def story(world: World) -> None:
+        await world.apply(crash_on=UNSENT)
+        await world.pass_time(1)
+        world.disk.begin_trouble("sync", len(codes))
+        ran = await world.apply()
+        world.disk.end_trouble()
+        assert ran.code != ExitCode.ERROR or ran.changes == 0, ran.words
+        codes.append(ran.code if ran.changes else None)
+        await mended(world)
+        assert len(rents(world)) == 1
+
+    for _ in range(4):
+        told(story)
+    assert ExitCode.PARTIAL in codes
 
 
 def test_b2_nothing_is_rented_when_the_journal_cannot_be_written() -> None:
