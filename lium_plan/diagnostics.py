@@ -28,6 +28,9 @@ class ExitCode(IntEnum):
     BUG = 70
 
 
+NOTHING_CHANGED = frozenset((ExitCode.ERROR, ExitCode.STALE, ExitCode.LOCKED, ExitCode.UNSAFE))
+"""Codes that say that a run has changed nothing."""
+
 NEW_RENTS_ONLY = "constraint-binds-new-rents"
 """Code of the note about a living pod that no longer meets what new ones must: a plan shows it with `!`."""
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Protocol
 
 from lium_plan.addresses import Address
-from lium_plan.diagnostics import ExitCode, Failure
+from lium_plan.diagnostics import NOTHING_CHANGED, ExitCode, Failure
 from lium_plan.engine.emitter import Emitter
 from lium_plan.engine.events import Event, EventType, RunReport
 from lium_plan.engine.run import price_of
@@ -156,15 +156,15 @@ def _saved(session: Session, ledger: JournaledLedger, before: State) -> State:
 
 def _has_changed(session: Session, ledger: JournaledLedger, before: State) -> bool:
     """What is settled is asked for again without a new line in the journal."""
-    return ledger.state.sequence > before.sequence or session.connection.client.changes_sent > 0
+    return ledger.state.sequence > before.sequence or session.has_sent_changes
 
 
 def _end_with(session: Session, failure: Failure, *, changed: bool) -> None:
-    """What went wrong is how the run ends; but code 1 says that nothing was changed."""
+    """What went wrong is how the run ends, with a code that doesn't say that nothing was changed."""
     if not changed:
         raise failure
     session.outcome.diagnostics.extend(failure.diagnostics)
-    session.outcome.codes.add(ExitCode.PARTIAL if failure.exit_code is ExitCode.ERROR else failure.exit_code)
+    session.outcome.codes.add(ExitCode.PARTIAL if failure.exit_code in NOTHING_CHANGED else failure.exit_code)
 
 
 async def _reviewed(planned: Planned, saved: Plan | None, *, strict: bool) -> Planned:

@@ -69,6 +69,11 @@ class Session:
     outcome: Outcome = field(default_factory=Outcome)
 
     @property
+    def has_sent_changes(self) -> bool:
+        """Whether a request was sent that may have changed something: no code may say then that nothing was."""
+        return self.connection.client.changes_sent > 0
+
+    @property
     def interrupted(self) -> bool:
         return self.interrupt.first.is_set()
 

@@ -46,7 +46,7 @@ async def settle(
     take_in(ledger, again.observed.late)  # the plan counts on them already
     if again.plan.refusal is not None:
         outcome.diagnostics.extend(again.plan.diagnostics)
-        outcome.codes.add(again.plan.refusal)
+        outcome.codes.add(ExitCode.PARTIAL if session.has_sent_changes else again.plan.refusal)
         return None
     beyond = _beyond(planned.plan, again.plan)
     if beyond is not None:

@@ -307,3 +307,21 @@ def test_what_is_needed_too_after_settling_needs_another_yes() -> None:
         await emptied(world)
 
     told(story, expected=tails(2))
+
+
+def test_a_refusal_after_a_rent_was_sent_again_does_not_say_that_nothing_changed() -> None:
+    """The account's balance, enough for all when the plan was made, is eaten up while the answer is awaited."""
+
+    async def story(world: World) -> None:
+        await world.apply(crash_on=("POST /executors/*/rent", "before", 1))
+        await world.pass_time(1)
+        world.fault({"do": "balance", "account": "local", "usd": 0.3})
+        world.fault({"do": "delay", "where": "inside", "seconds": 400}, **RENT, times=1)
+        ran = await world.apply()
+        assert "balance-too-low" in ran.words
+        assert ran.changes > 0
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        world.fault({"do": "balance", "account": "local", "usd": 100})
+        await mended(world)
+
+    told(story, manifest=fleet(2), expected=tails(2))
