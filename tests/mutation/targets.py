@@ -102,6 +102,7 @@ RECOVERY_PLAN = Plan(
     targets=RECOVERY,
     tests=(
         "tests/engine",
+        "tests/kinds",
         *(
             f"tests/simulation/test_settling_{name}.py"
             for name in ("rents", "deletes", "creations", "effects", "extensions", "tasks")

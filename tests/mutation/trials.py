@@ -252,6 +252,9 @@ class _Trying:
         lines = measured.lines.get(mutant.file, {})
         ran = mutant.lines if mutant.function is not None else self._mentions(mutant) & lines.keys() or lines
         tests = {test for line in ran for test in lines.get(line, ())}
+        if not tests:
+            # Of a coroutine whose awaited one caught what was thrown into it, coverage does not see how it goes on.
+            tests = {test for line in mutant.around for test in lines.get(line, ())}
         worth = dict.fromkeys(tests, 0.0)
         for line in mutant.around or ran:
             for test in tests & lines.get(line, frozenset()):

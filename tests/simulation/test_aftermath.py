@@ -76,6 +76,8 @@ def test_where_nothing_else_could_be_had_it_is_kept() -> None:
         state = world.state()
         assert state is not None
         assert state.records["fleet.a[0]"].id == pod
+        adopted = [event for event in world.store().events() if event.action == "adopt"]
+        assert [(event.id, event.result) for event in adopted] == [(pod, "done: it turned up late")]
         world.clear_faults()
         await mended(world)
         assert pods(world) == [pod]
@@ -212,6 +214,17 @@ def test_a_range_below_its_minimum_gives_back_what_it_got_and_nothing_else() -> 
         assert "volume.data" in state_keys(world)
 
     told(story, manifest=other, expected=())
+
+
+def test_a_range_below_its_minimum_takes_nothing_else_of_its_run_along() -> None:
+    async def story(world: World) -> None:
+        no_more_after(world, 1)
+        ran = await world.apply()
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert pods(world) == []
+        assert "volume.data" in state_keys(world), "the run made it too, and the fleet does not need it"
+
+    told(story, manifest=fleet("2..3", tail=VOLUMES), expected=())
 
 
 def test_a_fleet_of_a_fixed_size_keeps_what_it_got() -> None:

@@ -174,3 +174,17 @@ def test_what_was_made_a_moment_ago_and_is_not_listed_yet_is_not_taken_for_gone(
             await emptied(world)
 
     told(story, manifest=manifest, expected=("a-0",) if (kind, command) == ("template", "apply") else ())
+
+
+@pytest.mark.parametrize("kind", ["volume", "credential"])
+def test_nor_is_what_a_finished_run_made(kind: str) -> None:
+    _, manifest, _, path = CREATIONS[kind]
+
+    async def story(world: World) -> None:
+        world.fault({"do": "twist", "twist": {"hide_seconds": 12}}, method="POST", path=path)
+        assert (await world.apply()).code == 0
+        await mended(world)
+        assert len(world.open_charges(kind)) == 1, "neither lost nor made twice"
+        await emptied(world)
+
+    told(story, manifest=manifest, expected=())

@@ -75,6 +75,22 @@ def test_a_template_switch_whose_answer_nobody_read() -> None:
         told(story)
 
 
+def test_after_a_switch_the_new_host_key_is_taken_also_where_no_event_tells_of_it() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        pod_id = record(world).id
+        world.configure(events_forbidden=True)
+        world.fault({"do": "answer", "status": 403}, method="GET", path="pods/*/events", times=None)
+        world.write("lium.yaml", fleet().replace("ubuntu:22.04", "ubuntu:24.04"))
+        assert (await world.apply(crash_on=("PUT /pods/*/switch-template", "answered", 1))).code is None
+        await world.pass_time(1)
+        await mended(world)
+        assert (record(world).id, len(rents(world))) == (pod_id, 1), "it is not given back for another"
+        await emptied(world)
+
+    told(story)
+
+
 def test_a_template_switch_that_never_arrived_is_done_again() -> None:
     async def story(world: World) -> None:
         assert (await world.apply()).code == 0
@@ -107,6 +123,18 @@ def test_a_delete_that_the_key_may_not_send_ends_and_the_pod_stays_known(status:
         assert not state.open
         world.clear_faults()
         await emptied(world)
+
+    told(story)
+
+
+@pytest.mark.parametrize(("where", "sent"), [("before", 2), ("after", 1)])
+def test_a_delete_that_is_answered_404_is_sent_again_where_the_pod_runs_on(where: str, sent: int) -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault({"do": "answer", "status": 404, "where": where}, method="DELETE", path="pods/*")
+        await emptied(world)
+        deletes = [row for row in world.lium.world.requests if row.method == "DELETE" and "/pods/" in row.path]
+        assert len(deletes) == sent
 
     told(story)
 

@@ -42,6 +42,9 @@ def test_it_runs_once_whether_it_had_started_or_not(at: tuple[str, str, int], sa
         assert said in phases(ran)
         assert starts(world) == 1
         assert record(world, "task.t[0]").attributes["exit_code"] == 0
+        machine = world.machines.machine(str(record(world).id))
+        assert machine is not None
+        assert not machine.sessions, "nobody is logged in any more"
         await mended(world)
 
     told(story, manifest=ONE, behaviours=LONG)

@@ -232,6 +232,27 @@ def test_no_rent_is_sent_when_the_price_has_risen_beyond_the_ceiling() -> None:
     told(story)
 
 
+def test_what_waits_for_its_turn_is_not_rented_when_the_price_rises_meanwhile() -> None:
+    """Nothing of it was sent, and nothing is left open."""
+
+    async def story(world: World) -> None:
+        world.configure(feed_refresh_seconds=0)
+        world.fault({"do": "answer", "status": 409, "code": "node_unavailable"}, **RENT)
+        world.fault({"do": "answer", "status": 429, "headers": {"Retry-After": "60"}}, **RENT, after=1)
+        world.fault({"do": "price", "node": "*", "factor": 20}, at=20)
+        ran = await world.apply(options=ApplyRequest(wait_timeout_s=60))
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        state = world.state()
+        assert state is not None
+        assert (state.open, len(rents(world))) == ({}, 2)
+        assert ran.report is not None
+        causes = [result.cause.code for result in ran.report.results if result.cause is not None]
+        assert causes == ["no-capacity"] * 2
+        assert sorted(item.name for item in state.watched) == sorted(rents(world))
+
+    told(story, nodes=2, expected=())
+
+
 def test_a_late_pod_under_a_name_that_was_given_up_is_given_back() -> None:
     """The effect of a rent that arrives after it was settled as not done."""
 

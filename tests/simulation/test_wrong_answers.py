@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.leftovers import WITH_LOGIN, phases
-from tests.simulation.manifests import HEAD, VOLUMES, fleet
+from tests.simulation.manifests import HEAD, VOLUMES, fleet, tails
 from tests.simulation.telling import RENT, SEED, emptied, mended, record, rents, told
 from tests.support.world import World
 from tests.support.world_opening import run_world
@@ -96,6 +96,64 @@ def test_a_wrong_id_that_outlived_its_run_is_not_believed_either(where: str, com
         await emptied(world)
 
     told(story, expected=("a-0",) if command == "apply" else ())
+
+
+def requests_about(world: World, pod_id: str) -> list[str]:
+    """What was sent about a pod, other than to look."""
+    return [row.method for row in world.lium.world.requests if pod_id in row.path and row.method != "GET"]
+
+
+def test_what_is_listed_at_last_when_it_is_given_up_goes_by_its_own_id() -> None:
+    """And is known by it, also where the delete is refused."""
+    hidden = {"do": "twist", "twist": {"hide_seconds": 3600}}
+
+    async def undisturbed(world: World) -> float:
+        world.fault(hidden, **RENT)
+        answers(world, somebodys(world), "after")
+        await world.apply()
+        rows = list(world.lium.world.requests)
+        first, second = (
+            index for index, row in enumerate(rows) if row.path.endswith("/rent") and '"lp-' in str(row.body)
+        )
+        looks = [row.at for row in rows[first:second] if row.path.endswith("/pods")]
+        return (looks[-1] - rows[first].at).total_seconds()
+
+    seconds = run_world(SEED, undisturbed, manifest=fleet(), expected=tails(1))
+
+    async def story(world: World) -> None:
+        theirs = somebodys(world)
+        world.fault({"do": "twist", "twist": {"hide_seconds": seconds - 0.01}}, **RENT)
+        answers(world, theirs, "after")
+        world.fault({"do": "answer", "status": 403}, method="DELETE", path="pods/*")
+        await world.apply()
+        assert requests_about(world, theirs) == []
+        (ours,) = [charge.object_id for charge in world.open_charges("pod")]
+        assert requests_about(world, ours) == ["DELETE"]
+        assert record(world).id == ours
+        await mended(world)
+        await emptied(world)
+
+    told(story)
+
+
+def test_what_a_killed_run_rented_under_a_wrong_id_may_show_up_late() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "twist", "twist": {"hide_seconds": 400}}, **RENT)
+        answers(world, somebodys(world), "after")
+        assert (await world.apply(crash_on=("GET /pods", "on its way", 2))).code is None
+        world.clear_faults()
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        state = world.state()
+        assert state is not None
+        assert [item.name for item in state.watched] == [rents(world)[0]]
+        world.broken.clear()  # two for one address, and both are known
+        await world.pass_time(500)
+        await mended(world)
+        assert len(world.open_charges("pod")) == 1
+        await emptied(world)
+
+    told(story)
 
 
 def test_what_was_rented_under_a_wrong_id_may_show_up_late() -> None:

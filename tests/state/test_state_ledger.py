@@ -33,6 +33,29 @@ def test_it_answers_as_state_and_journal_stand(tmp_path: Path) -> None:
         assert local(tmp_path).load().state == ledger.state
 
 
+def test_it_shows_what_is_open_and_which_rows_it_has_touched(tmp_path: Path) -> None:
+    with writing(local(tmp_path)) as ledger:
+        open_now, touched = ledger.open, ledger.touched
+        effect = ledger.begin(V.address, "create", {})
+        assert dict(open_now) == {effect.number: effect}, "a view: it follows what is written"
+        assert list(touched) == []
+        ledger.done(effect, V)
+        assert dict(open_now) == {}
+        assert list(touched) == ["volume.v"]
+        ledger.put(POD)
+        ledger.remove("volume.v", "gone")
+        assert list(touched) == ["volume.v", "fleet.x[0]", "volume.v"]
+
+
+def test_what_it_is_told_changes_nothing_and_stands_in_the_audit_log(tmp_path: Path) -> None:
+    with writing(local(tmp_path)) as ledger:
+        ledger.put(POD)
+        before = ledger.state
+        ledger.tell("fleet.x[0]", "update", "done: protected")
+        assert (ledger.state.serial, ledger.state.records) == (before.serial, before.records)
+        assert [(event.action, event.result) for event in local(tmp_path).events()] == [("update", "done: protected")]
+
+
 CHANGES: dict[str, tuple[Callable[[JournaledLedger], None], Callable[[JournaledLedger], object]]] = {
     "put": (lambda ledger: ledger.put(V), lambda ledger: ledger.record(V.address)),
     "complete": (lambda ledger: ledger.complete(TASK, Completion("cafe", 0, NOW)), lambda ledger: ledger.state.completions),

@@ -95,8 +95,6 @@ class Removals:
             effect = begin()
             try:
                 await self._client.delete_pod(pod_id)
-            except NotFoundError:
-                pass
             except (AuthError, PermissionError_) as failure:
                 run.ledger.failed(effect, failure.reason)
                 raise ActionFailed(diagnose(failure, record.address, "delete")) from failure
