@@ -117,6 +117,7 @@ RECOVERY_PLAN = Plan(
                 "rents_in_trouble",
                 "creations_in_trouble",
                 "pods_that_stay",
+                "waiting_for_others",
             )
         ),
         *(f"tests/simulation/test_simulation_{name}.py" for name in ("created", "deletion", "limits")),

@@ -58,6 +58,7 @@ class Refused(Exception):
     def __init__(self, kind: Refusal, failure: LiumError) -> None:
         self.kind = kind
         self.failure = failure
+        super().__init__(failure.reason)
 
 
 class _TooOld(Exception):
