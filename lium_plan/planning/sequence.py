@@ -4,7 +4,8 @@ Owns the edges among the things to be done:
 - what is made comes after what it depends on;
 - what is destroyed comes after whatever used it was dealt with;
 - the old half of a create-first replacement comes after its users moved to the new one;
-- a record of what ran on a pod is forgotten after the pod went.
+- a record of what ran on a pod is forgotten after the pod went;
+- a pod is given up after what goes to another pod was stopped on it: later nobody knows the way to it.
 Nothing that costs money waits for something that only runs on a pod before it may be destroyed. Pure.
 """
 
@@ -31,10 +32,11 @@ def sequence(situation: Situation, decisions: Decisions) -> Graph[str]:
     made = decisions.made
     leavers = _leavers_by_dependency(made)
     parts = _parts_by_host(made)
+    stopped = _stopped_by_host(situation, made)
     edges = {
         identity: tuple(_after_making(decision, made, leavers))
         if decision.verb in MAKING
-        else tuple(_after_ending(situation, decision, made, parts))
+        else tuple(_after_ending(situation, decision, made, parts, stopped))
         for identity, decision in made.items()
     }
     try:
@@ -121,9 +123,26 @@ def _parts_by_host(made: Mapping[str, Decision]) -> Mapping[Address, str]:
     }
 
 
+def _stopped_by_host(situation: Situation, made: Mapping[str, Decision]) -> Mapping[Address, tuple[str, ...]]:
+    """What runs on a pod and is stopped there, to be started on another one."""
+    found: dict[Address, list[str]] = {}
+    for identity, decision in made.items():
+        if decision.hosted and decision.verb is Verb.REPLACE and decision.record is not None:
+            host = situation.host_record(decision.record)
+            if host is not None:
+                found.setdefault(host.address, []).append(identity)
+    return {address: tuple(identities) for address, identities in found.items()}
+
+
 def _after_ending(
-    situation: Situation, decision: Decision, made: Mapping[str, Decision], parts: Mapping[Address, str]
+    situation: Situation,
+    decision: Decision,
+    made: Mapping[str, Decision],
+    parts: Mapping[Address, str],
+    stopped: Mapping[Address, tuple[str, ...]],
 ) -> Iterator[str]:
+    if decision.releases:
+        yield from stopped.get(decision.address, ())
     if decision.hosted:
         host = situation.host_record(decision.record) if decision.record is not None else None
         fate = made.get(str(host.address)) if host is not None else None

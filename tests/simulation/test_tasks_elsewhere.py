@@ -79,3 +79,23 @@ def test_with_the_pod_that_it_leaves_it_goes_too() -> None:
         await mended(world)
 
     told(story, manifest=two_fleets("a", member="0"), behaviours=FOREVER, expected=("a-0", "b-0"))
+
+
+def test_one_whose_start_was_lost_is_stopped_where_it_had_started() -> None:
+    async def story(world: World) -> None:
+        world.awaits_tasks = False
+        assert (await world.apply(crash_on=("ssh start", "started", 1))).code is None
+        await world.pass_time(1)
+        world.write("lium.yaml", two_fleets("b", member="0"))
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert ran.report is not None
+        assert [(str(item.address), item.note) for item in ran.report.results] == [
+            ("task.t[0]", "it runs on fleet.a[0]: it is stopped there, and started on fleet.b[0]")
+        ]
+        assert not runs_on(world, "fleet.a[0]")
+        assert runs_on(world, "fleet.b[0]")
+        await mended(world)
+        await emptied(world)
+
+    told(story, manifest=two_fleets("a", member="0"), behaviours=FOREVER, expected=("a-0", "b-0"))

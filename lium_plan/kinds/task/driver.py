@@ -252,7 +252,7 @@ class TaskDriver:
                 "exit_code": None,
                 "log": str(log_path(self._services.logs, target.address)),
             },
-            (target.spec.pod,),
+            (target.pod.address,),
         )
 
     def _never_started(self, effect: OpenEffect, target: _Target) -> Record:
