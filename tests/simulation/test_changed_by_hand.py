@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from lium_plan.operations.reaching import place_now
+from lium_plan.requests import PlanRequest
 from lium_plan.sim.settings import Settings as ServerSettings
 from tests.simulation.manifests import BOOTSTRAP, fleet, tails
 from tests.simulation.telling import emptied, mended, record, told
@@ -132,6 +133,33 @@ def test_a_pod_that_was_rebooted_by_hand_is_set_up_again_and_nobody_else() -> No
         assert after.id == before.id
         row = next(pod for pod in world.lium.world.pods if pod.id == after.id)
         assert after.attributes["connect_command"] == f"ssh {row.ssh_user}@{row.host} -p {row.ports[22]}"
+        await mended(world)
+        await emptied(world)
+
+    told(story, manifest=REBOOTED, expected=tails(2))
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_reboot_that_a_refresh_has_taken_in_is_no_news(moved: bool) -> None:
+    """By its row it was at another second than by its history, which is asked once its ports are known."""
+
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        pod = record(world)
+        before = next(row for row in world.lium.world.pods if row.id == pod.id)
+        await by_hand(world, "POST", f"/pods/{pod.id}/reboot", {})
+        await world.pass_time(60)
+        if not moved:
+            world.lium.world.pods.change(str(pod.id), host=before.host, ports=before.ports)
+        assert (await world.apply(request=PlanRequest(refresh_only=True))).code == 0
+        world.accept_host_keys()  # pins have the time of this machine
+        ran = await world.apply()
+        assert ran.plans[0].drift == ()
+        reasons = {str(action.address): action.reason for action in ran.plans[0].actions}
+        assert reasons == {
+            "fleet.a[0]": "it was rebooted: its new host key is taken in",
+            "fleet.a[0].bootstrap": "its pod was rebooted",
+        }
         await mended(world)
         await emptied(world)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from lium_plan.kinds.pod.lifetimes import moment
-from lium_plan.kinds.pod.spec import READY_AT, TOUCHED_AT
+from lium_plan.kinds.pod.spec import READY_AT, REBOOTED_AT, TOUCHED_AT
 from lium_plan.kinds.protocol import Record
 from lium_plan.lium.client import LiumClient
 from lium_plan.lium.errors import LiumError
@@ -26,9 +26,11 @@ MOST_EVENTS = 1000
 async def rebooted(client: LiumClient, pods: Iterable[tuple[Record, Pod]], now: datetime) -> Mapping[str, datetime]:
     """By key, when each was rebooted that was since it had become ready; at most one request for all."""
     found: dict[str, datetime] = {}
+    known: dict[str, datetime | None] = {}
     unsure: list[tuple[Record, Pod, datetime]] = []
     for record, pod in pods:
         ready_at = moment(record.attributes.get(READY_AT))
+        known[record.key] = moment(record.attributes.get(REBOOTED_AT))
         if record.status != "ready" or record.deposed:
             continue
         if pod.status == REBOOTING or (pod.status == "RUNNING" and _leads_elsewhere(record, pod)):
@@ -41,7 +43,12 @@ async def rebooted(client: LiumClient, pods: Iterable[tuple[Record, Pod]], now: 
             times = [at for event in events if event.pod_id == pod.id and (at := _reboots(event)) and at > ready_at]
             if times:
                 found[record.key] = max(times)
-    return found
+    return {key: _as_known(known[key], at) for key, at in found.items()}
+
+
+def _as_known(known_at: datetime | None, at: datetime) -> datetime:
+    """One reboot has several times, by its row and by the history: what the state has of it already stays."""
+    return at if known_at is None or at > known_at + CLOCKS_APART else known_at
 
 
 def _leads_elsewhere(record: Record, pod: Pod) -> bool:

@@ -63,6 +63,8 @@ TOUCHED_AT = "touched_at"
 REBOOTED_AT = "rebooted_at"
 """What is observed of a pod that somebody has rebooted since it was found ready."""
 
+_PLACE = (REBOOTED_AT, "connect_command", "ports", "ssh_port", "host")
+
 _TIERS = {"on-demand": (Tier.SECURE,), "spot": (Tier.SPOT,), "auto": (Tier.SECURE, Tier.SPOT)}
 
 
@@ -408,7 +410,10 @@ def _if_rebooted(record: Record, observation: Observation | None) -> Change | No
     shown = observation.attributes if observation is not None else {}
     if record.status != "ready" or not (shown.get(REBOOTED_AT) or record.attributes.get(REBOOTED_AT)):
         return None
-    return Change(Verb.ADOPT, "it was rebooted: its new place and host key are taken in", drift="rebooted")
+    known = record.attributes
+    news = known.get(REBOOTED_AT) is None or any(name in shown and shown[name] != known.get(name) for name in _PLACE)
+    what = "its new place and host key are" if news else "its new host key is"  # a refresh takes in all but the key
+    return Change(Verb.ADOPT, f"it was rebooted: {what} taken in", drift="rebooted")
 
 
 def _slug(status: str) -> str:
