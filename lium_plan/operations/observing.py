@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -34,14 +34,16 @@ async def observe(
     refresh: bool,
     market: Callable[[], Awaitable[Feed]] | None,
     spending: bool = False,
+    also: Collection[str] = (),
 ) -> Observed:
-    """`market` reads it, where it is needed; `spending`: also what the stack has cost so far.
+    """`market` reads it, where it is needed; `spending`: also what the stack has cost so far; `also`: kinds to look at
+    though the state holds none of them.
 
     Raises `LiumError` when any list fails: what was not seen is never read as absent.
     """
     me, surveys, feed, spent = await together(
         client.me(),
-        _surveys(drivers, state, refresh=refresh),
+        _surveys(drivers, state, refresh=refresh, also=also),
         _market(market),
         _spent(client, state, wanted=spending),
     )
@@ -57,6 +59,7 @@ async def observe(
         balance_usd=me.balance_usd,
         observations=observations if refresh else {},
         others=tuple(other for other in _others(state, found) if other.name not in names),
+        released=_released(state, found),
         late=late,
         feed=feed,
         open_pods_price_usd=_open_price(observations, found),
@@ -66,12 +69,14 @@ async def observe(
     )
 
 
-async def _surveys(drivers: Mapping[str, Driver], state: State, *, refresh: bool) -> Mapping[str, Survey]:
+async def _surveys(
+    drivers: Mapping[str, Driver], state: State, *, refresh: bool, also: Collection[str]
+) -> Mapping[str, Survey]:
     """Pods are always looked at: somebody else's pods of this stack must stop a rent, `--no-refresh` or not."""
     by_kind: dict[str, list[Record]] = {name: [] for name in KINDS}
     for record in state.records.values():
         by_kind[record.kind].append(record)
-    asked = [name for name in KINDS if name == "pod" or (refresh and by_kind[name])]
+    asked = [name for name in KINDS if name == "pod" or (refresh and (by_kind[name] or name in also))]
     scope, lineage = scope_mark(state.project, state.stack), lineage_mark(state.lineage)
     surveys = await together(
         *(drivers[name].survey(by_kind[name], scope_mark=scope, lineage_mark=lineage) for name in asked)
@@ -123,9 +128,15 @@ def _others(state: State, found: Iterable[Marked]) -> tuple[Marked, ...]:
     return tuple(other for other in found if other.name not in known and other.id not in ids)
 
 
+def _released(state: State, found: Iterable[Marked]) -> tuple[Marked, ...]:
+    ids = {item.id for item in state.released} - {record.id for record in state.records.values()}
+    return tuple(other for other in found if other.id in ids)
+
+
 def without_known(observed: Observed, state: State) -> Observed:
     """The same look, for a state that was read after it: what another process has rented meanwhile is no stranger."""
-    return replace(observed, others=_others(state, observed.others))
+    found = (*observed.others, *observed.released)
+    return replace(observed, others=_others(state, found), released=_released(state, found))
 
 
 def _open_price(observations: Mapping[str, Observation], others: tuple[Marked, ...]) -> Decimal:

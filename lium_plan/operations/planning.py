@@ -167,6 +167,8 @@ async def _look_and_plan(
             if manifest is None or request.refresh_only
             else market or (lambda: load_feed(connection.client)),
             spending=manifest is not None and manifest.policy.max_total_cost is not None,
+            # A volume that this state has made and no longer knows must not get an empty twin.
+            also=("volume",) if born and manifest is not None and manifest.sections.get("volumes") else (),
         )
     if reread is not None and any(other.lineage_mark == lineage_mark(state.lineage) for other in observed.others):
         observed = without_known(observed, reread() or state)

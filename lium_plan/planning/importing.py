@@ -62,6 +62,7 @@ def with_imports(state: State, observed: Observed, found: Mapping[Address, Found
             observed,
             observations={**observed.observations, **seen} if observed.refreshed else observed.observations,
             others=tuple(other for other in observed.others if (other.kind, other.id) not in ids),
+            released=tuple(other for other in observed.released if (other.kind, other.id) not in ids),
         ),
     )
 

@@ -60,7 +60,9 @@ class Observed:
     observations: Mapping[str, Observation] = field(default_factory=dict)
     """By record key; a record that is missing here was not looked at."""
     others: tuple[Marked, ...] = ()
-    """What no record holds."""
+    """What no record holds, and was not released."""
+    released: tuple[Marked, ...] = ()
+    """What this state has released and is still there."""
     late: tuple[Late, ...] = ()
     """What appeared under names that are watched, or that records have."""
     feed: Feed | None = None

@@ -32,6 +32,7 @@ from lium_plan.planning.rents import describe, node_of, placement_of, ttl_s
 from lium_plan.planning.selection import select
 from lium_plan.planning.sequence import drop_what_is_still_used, sequence
 from lium_plan.planning.situation import Situation, situation
+from lium_plan.planning.volumes import guard_volume_twins, volumes_in_other_hands
 from lium_plan.requests import PlanRequest
 from lium_plan.state.model import State
 
@@ -74,8 +75,9 @@ def make_plan(
     diagnostics.extend(_between_bounds(given))
     diagnostics.extend(_spent_unknown(given, costs))
     guarded = Guarded(given, selection.kept, costs, project, stack)
-    unsafe = (*start.refusals, *refusals(guarded, (*GUARDS, guard_renames)))
+    unsafe = (*start.refusals, *refusals(guarded, (*GUARDS, guard_renames, guard_volume_twins)))
     diagnostics.extend(unsafe)
+    diagnostics.extend(volumes_in_other_hands(guarded))
     kept = {decision.id: decision for decision in selection.kept}
     return Plan(
         project=project,

@@ -328,6 +328,9 @@ class Fold:
         record = freeze_record(record)
         if self._records.get(record.key) == record:
             return False
+        given_up = self._released.get(record.id) if record.id is not None else None
+        if given_up is not None and given_up.kind == record.kind:
+            del self._released[given_up.id]  # taken back: an equal template under its old name, say
         # One remote thing is one row: what is deposed leaves its address, what is reinstated leaves the deposed.
         if record.id is not None:
             other = replace(record, deposed=not record.deposed).key

@@ -24,7 +24,7 @@ from lium_plan.kinds.protocol import Marked, Observation, OpenEffect, Presence, 
 from lium_plan.kinds.registry import kind
 from lium_plan.manifest.expand import expand, outline
 from lium_plan.manifest.load import load
-from lium_plan.marks import scope_mark
+from lium_plan.marks import Marks, lineage_mark, scope_mark, volume_name
 from lium_plan.planning.bookkeeping import begin
 from lium_plan.planning.decisions import comparison_with
 from lium_plan.planning.late import with_late
@@ -47,7 +47,7 @@ SALT = b"\x01" * 32
 LINEAGE = "11111111-1111-4111-8111-111111111111"
 KEYS = {
     "case", "manifest", "files", "applied", "state", "observed", "open", "others", "completions", "feed", "account",
-    "request", "paces", "refreshed", "imports", "late", "expect",
+    "request", "paces", "refreshed", "imports", "late", "released", "expect",
 }  # fmt: skip
 
 
@@ -291,9 +291,11 @@ def known(reference: Any, records: Mapping[str, Record]) -> Any:
 
 def read_effect(number: int, row: str) -> tuple[int, OpenEffect]:
     """`ADDRESS OP`."""
-    address, op = row.split()
-    at = NOW - timedelta(minutes=10)
-    return number, OpenEffect(number, parse(address), op, at, "run-1", {"pod_name": "lp-n"})
+    where, op = row.split()
+    address, at = parse(where), NOW - timedelta(minutes=10)
+    marks = Marks(scope_mark("lab", "default"), lineage_mark(LINEAGE))
+    data = {"name": volume_name(address.name, marks)} if address.kind == "volume" else {"pod_name": "lp-n"}
+    return number, OpenEffect(number, address, op, at, "run-1", data)
 
 
 def moment(text: str) -> datetime:
@@ -326,6 +328,7 @@ def read_observed(case: Mapping[str, Any], state: State | None, project: str) ->
         balance_usd=money("balance"),
         observations=seen,
         others=tuple(other(row, project) for row in case.get("others", ())),
+        released=tuple(other(row, project) for row in case.get("released", ())),
         feed=feed(*case["feed"]) if "feed" in case else None,
         open_pods_price_usd=money("open_pods_price"),
         spent_usd=money("spent"),
@@ -398,8 +401,12 @@ def observation(record: Record, row: str) -> Observation:
 
 
 def other(row: str, project: str) -> Marked:
-    """`NAME LINEAGE|- PRICE [STATUS]`: a pod of this project and stack."""
-    name, lineage, price, *status = row.split()
+    """`NAME LINEAGE|- PRICE [STATUS] [holds=VOLUME]`: a pod of this project and stack; or `volume NAME LINEAGE`."""
+    named, flags = words(row)
+    if flags[0] == "volume":
+        marks = Marks(scope_mark(project, "default"), flags[2])
+        return Marked("volume", f"id-{flags[1]}", volume_name(flags[1], marks), marks.scope, marks.lineage)
+    name, lineage, price, *status = flags
     mark = None if lineage == "-" else lineage
     return Marked(
         "pod",
@@ -409,7 +416,7 @@ def other(row: str, project: str) -> Marked:
         mark,
         Decimal(price),
         NOW,
-        {"status": status[0] if status else "RUNNING"},
+        {"status": status[0] if status else "RUNNING", "volume_id": named.get("holds")},
     )
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from lium_plan.diagnostics import ExitCode
+from lium_plan.operations.states import release
 from lium_plan.requests import PlanRequest
-from tests.simulation.manifests import VOLUMES, fleet
+from tests.simulation.manifests import HEAD, VOLUMES, fleet
 from tests.simulation.telling import emptied, record, told
 from tests.support.world import Ran, World
 
@@ -57,7 +58,10 @@ def test_a_volume_that_an_older_state_does_not_know_is_not_made_twice() -> None:
         shutil.rmtree("state")
         shutil.copytree("older", "state")
         world.serials.clear()
-        refused = await world.apply()
+        planned = await world.apply()
+        assert planned.code == ExitCode.UNSAFE, planned.words
+        assert f"({kept}) is there already, made by this state, which does not know it" in planned.words
+        refused = await world.apply(request=PlanRequest(refresh=False))
         assert refused.code == ExitCode.PARTIAL, refused.words
         assert "is there already, made by this state, which does not know it" in refused.words
         assert refused.report is not None
@@ -66,3 +70,45 @@ def test_a_volume_that_an_older_state_does_not_know_is_not_made_twice() -> None:
         world.broken.clear()  # it was forgotten on purpose
 
     told(story)
+
+
+def given_up(world: World) -> list[str]:
+    state = world.state()
+    assert state is not None
+    return [item.kind for item in state.released]
+
+
+def test_a_volume_that_was_released_is_not_made_twice_and_may_be_taken_back() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        kept = record(world, "volume.data").id
+        await release(world.settings, ["volume.data"], dry_run=False)
+        world.serials.clear()
+        refused = await world.apply()
+        assert refused.code == ExitCode.UNSAFE, refused.words
+        assert "made by this state, which has released it" in refused.words
+        assert given_up(world) == ["volume"]
+        world.write("lium.yaml", HEAD + VOLUMES + f"imports: [{{to: volume.data, id: {kept}}}]\n")
+        assert (await world.apply()).code == 0
+        assert record(world, "volume.data").id == kept
+        assert given_up(world) == []
+        await emptied(world)
+
+    told(story, manifest=HEAD + VOLUMES, expected=())
+
+
+def test_a_template_that_was_released_is_taken_back_by_its_name() -> None:
+    manifest = HEAD + "templates: {t: {image: 'ubuntu:22.04'}}\n"
+
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        kept = record(world, "template.t").id
+        await release(world.settings, ["template.t"], dry_run=False)
+        world.serials.clear()
+        assert given_up(world) == ["template"]
+        assert (await world.apply()).code == 0
+        assert record(world, "template.t").id == kept
+        assert given_up(world) == [], "what the state holds is not released"
+        await emptied(world)
+
+    told(story, manifest=manifest, expected=())

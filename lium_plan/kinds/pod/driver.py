@@ -463,5 +463,10 @@ def _marked(pod: Pod) -> Marked:
         marks.lineage if marks else None,
         pod.price_per_hour_usd,
         pod.created_at or datetime.fromtimestamp(0, UTC),
-        {"tail": marks.tail if marks else None, "node_id": pod.executor_id, "status": pod.status},
+        {
+            "tail": marks.tail if marks else None,
+            "node_id": pod.executor_id,
+            "status": pod.status,
+            "volume_id": pod.volume_id,
+        },
     )
