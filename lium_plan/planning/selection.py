@@ -35,7 +35,7 @@ def select(situation: Situation, made: Mapping[str, Decision], graph: Graph[str]
         kept = set(chosen) | set(_pulled_in(chosen, made, graph))
         kept |= _left_without_users(kept, made, graph)
         diagnostics.extend(_say_pulled_in(kept - set(chosen), made, graph, kept))
-        staying = {identity for identity in kept if _stays_with_its_pod(situation, made[identity], kept, graph)}
+        staying = set(_staying_with_their_pods(situation, made, kept, graph))
         diagnostics.extend(_say_pulled_out(staying, made, graph, "--target"))
         kept -= staying
     if situation.excludes:
@@ -59,21 +59,25 @@ def _alone(situation: Situation, decision: Decision, kept: set[str], graph: Grap
     return replace(decision, verb=Verb.DESTROY, reason="it is running")
 
 
-def _stays_with_its_pod(situation: Situation, decision: Decision, kept: set[str], graph: Graph[str]) -> bool:
+def _staying_with_their_pods(
+    situation: Situation, made: Mapping[str, Decision], kept: set[str], graph: Graph[str]
+) -> Iterator[str]:
     """What is still declared and was to go with a pod that is not chosen: how it ended must not be forgotten, or it
     would run again."""
-    record = decision.record
-    if situation.request.destroying or not decision.hosted or decision.verb is not Verb.FORGET or record is None:
-        return False
-    pods = graph.before(decision.id)
-    return bool(pods) and kept.isdisjoint(pods) and _is_declared(situation, record)
+    if situation.request.destroying:
+        return
+    declared = {(address.kind, address.name) for address in situation.resources}
+    for identity in kept:
+        decision = made[identity]
+        if not decision.hosted or decision.verb is not Verb.FORGET or decision.record is None:
+            continue
+        pods = graph.before(identity)
+        name = (decision.address.kind, decision.address.name)  # of another member, or on a fleet that its end took
+        if pods and kept.isdisjoint(pods) and (name in declared or _ended_its_fleet(situation, decision.record)):
+            yield identity
 
 
-def _is_declared(situation: Situation, record: Record) -> bool:
-    """For another member too, or on a fleet that its completed task has taken with it."""
-    task = (record.kind, record.address.name)
-    if any((address.kind, address.name) == task for address in situation.resources):
-        return True
+def _ended_its_fleet(situation: Situation, record: Record) -> bool:
     host = situation.host_record(record)
     return host is not None and ended_by_its_task(situation, host.address.name)
 
