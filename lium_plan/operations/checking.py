@@ -16,7 +16,7 @@ from lium_plan.operations.connecting import connect
 from lium_plan.operations.outside import open_local_store
 from lium_plan.settings import Settings
 from lium_plan.ssh.errors import KeyUnusable
-from lium_plan.ssh.keys import public_key_line
+from lium_plan.ssh.keys import require_usable
 
 CLOCK_TOLERANCE_S = 60.0
 NEEDED_FEATURES = ("rent_idempotency",)
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 async def doctor(settings: Settings) -> tuple[Check, ...]:
     """Never raises for what is wrong: that is what the lines are for."""
-    checks = [_key(settings), _ssh_key(settings), _state(settings)]
+    checks = [_key(settings), await _ssh_key(settings), _state(settings)]
     try:
         async with connect(settings, key_needed=False) as connection:
             checks += await _server(settings, connection.client)
@@ -43,10 +43,10 @@ def _key(settings: Settings) -> Check:
     return Check("key", True, f"found in {settings.provenance.get('api_key', 'the settings')}")
 
 
-def _ssh_key(settings: Settings) -> Check:
+async def _ssh_key(settings: Settings) -> Check:
     try:
         path = settings.require_ssh_key()
-        public_key_line(path)
+        await require_usable(path)
     except Failure as failure:
         return Check("ssh-key", False, failure.diagnostics[0].message, failure.diagnostics[0].hint)
     except KeyUnusable as failure:

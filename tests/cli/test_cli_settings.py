@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -173,13 +174,21 @@ def test_what_is_no_url_is_refused_and_not_shown(tmp_path: Path, url: str) -> No
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("none", "no such file or directory"), ("", "is a directory"), ("text", "it is no private key")],
+    [
+        ("none", "no such file or directory"),
+        ("", "is a directory"),
+        ("text", "it is no private key"),
+        ("locked", "it is protected by a passphrase and no ssh-agent runs (SSH_AUTH_SOCK is not set)"),
+    ],
 )
 def test_the_doctor_says_what_is_wrong_with_a_key(
     name: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "text").write_text("hello")
+    keygen = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "a passphrase", "-f", str(tmp_path / "locked"))
+    subprocess.run(keygen, check=True)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("LIUM_BASE_URL", "http://127.0.0.1:9/api")
     monkeypatch.setenv("LIUM_SSH_KEY_PATH", str(tmp_path / name))
