@@ -104,11 +104,10 @@ def _event(fold: Fold, entry: Entry) -> _Told | None:
     match entry.fact:
         case Ended(of=number, records=records, removed=removed):
             effect = fold.effect(number)
-            return (
-                None
-                if effect is None
-                else (effect.address, effect.op, _subject(fold, effect, records, removed), "done")
-            )
+            if effect is None:
+                return None
+            subject = _subject(fold, effect, records, removed)
+            return effect.address, effect.op, subject, _how_it_ended(subject)
         case Failed(of=number, reason=reason):
             effect = fold.effect(number)
             if effect is None:
@@ -148,6 +147,14 @@ def _subject(fold: Fold, effect: OpenEffect, records: tuple[Record, ...], remove
         facts: dict[str, Json] = {"price_per_hour_usd": effect.data.get("price_per_hour_usd")}
         return Record(effect.address, about, "", attributes=facts)
     return found
+
+
+def _how_it_ended(record: Record | None) -> str:
+    """What was carried out on a pod has an end of its own: `failed: exit code 3`."""
+    ending = record.attributes.get("ending") if record is not None and record.status == "failed" else None
+    if record is None or ending is None:
+        return "done"
+    return f"failed: exit code {record.attributes.get('exit_code')}" if ending == "exit" else f"failed: {ending}"
 
 
 def _price(record: Record | None) -> str | None:

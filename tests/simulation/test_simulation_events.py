@@ -8,12 +8,14 @@ from typing import Any
 
 import jsonschema
 
+from lium_plan.diagnostics import ExitCode
 from lium_plan.requests import PlanRequest
 from lium_plan.views.document_schemas import document_schema
 from lium_plan.views.events_json import EventStream
 from tests.simulation.manifests import BOOTSTRAP, VOLUME, VOLUMES, fleet
 from tests.simulation.telling import record, told
 from tests.support.world import Ran, World
+from tests.support.world_machines import Behaviour
 
 
 def lines(world: World) -> list[str]:
@@ -39,6 +41,18 @@ def test_a_time_to_live_that_is_set_again_or_changed_is_told() -> None:
         assert len(lines(world)) == len(made) + 2, "a run that changes nothing says nothing"
 
     told(story)
+
+
+def test_a_bootstrap_that_failed_is_not_told_as_done() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == ExitCode.PARTIAL
+        runs = [line for line in lines(world) if line.startswith("run ")]
+        assert runs == ["run fleet.a[0].bootstrap: failed: exit code 3"]
+        assert (await world.apply()).code == 0
+        assert lines(world)[-1] == "run fleet.a[0].bootstrap: done"
+
+    failing = (Behaviour("make ready", exit_status=3, times=1),)
+    told(story, manifest=fleet(more=BOOTSTRAP), behaviours=failing)
 
 
 def test_what_a_refresh_takes_over_is_told() -> None:
