@@ -87,6 +87,24 @@ def test_a_template_that_was_edited_by_hand_is_made_anew(field: str, normalising
     told(story, server=ServerSettings(normalise_templates=normalising))
 
 
+def test_an_edit_to_what_is_declared_by_now_is_written_down() -> None:
+    """An environment that somebody else wrote is known by its hashes alone."""
+    template = "templates: {{t: {{image: 'ubuntu:22.04', env: {{A: '{}', KEPT: same}}}}}}\n"
+    pods = fleet().replace("image: ubuntu:22.04", "template: t")
+
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        await edit_template(world, environment={"A": "two", "KEPT": "same"})
+        world.write("lium.yaml", pods + template.format("two"))
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert actions(ran) == ["adopt template.t", "adopt fleet.a[0]"], "the edit has rebooted the pod already"
+        await mended(world)
+        await emptied(world)
+
+    told(story, manifest=pods + template.format("one"))
+
+
 def test_an_edit_of_a_template_that_changes_nothing_is_none() -> None:
     async def story(world: World) -> None:
         assert (await world.apply()).code == 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lium_plan.addresses import Address
 from lium_plan.expressions import Text
 from lium_plan.kinds.credential.spec import CredentialSpec, address_for
-from lium_plan.kinds.differ import field_changes
+from lium_plan.kinds.differ import field_changes, sensitive
 from lium_plan.kinds.lifecycles import ignored_below, lifecycle_of, without_ignored
 from lium_plan.kinds.protocol import (
     NOTHING,
@@ -29,6 +29,7 @@ from lium_plan.kinds.protocol import (
     Verb,
 )
 from lium_plan.kinds.redaction import normalise_image, redact, redact_all
+from lium_plan.marks import keyed_hash
 
 if TYPE_CHECKING:
     from lium_plan.kinds.pod.offers import Requirement
@@ -133,18 +134,22 @@ class Templates:
     ) -> Change:
         shown = observation.attributes if observation is not None else {}
         applied = dict(record.inputs)
+        wanted = self.inputs(resource.spec, comparison)
         edited = {**applied, **{name: value for name, value in shown.items() if name in applied}}
-        changes = without_ignored(resource.lifecycle, field_changes(edited, self.inputs(resource.spec, comparison)))
+        edited["env"] = _as_declared(edited.get("env"), wanted["env"], comparison.salt)
+        anew = field_changes(edited, wanted)
+        changes = without_ignored(resource.lifecycle, anew)
         other_login = without_ignored(resource.lifecycle, _other_login(resource.spec, shown, comparison))
         by_hand = other_login or without_ignored(resource.lifecycle, field_changes(applied, edited))
         renamed = shown.get("remote_name", record.attributes.get("remote_name")) != record.attributes.get("remote_name")
         drift = "changed" if by_hand or renamed else None
         credential = resource.spec.credential
         if credential is not None and comparison.verbs.get(credential) in (Verb.CREATE, Verb.REPLACE) and not changes:
-            return Change(Verb.REPLACE, f"{credential} is new", drift=drift)
+            return Change(Verb.REPLACE, f"{credential} is new", anew, drift)
         if changes or other_login:
+            # What is ignored makes no new one; but a new one is made as declared, and that is shown.
             why = "it was edited by hand, and " if by_hand else ""
-            return Change(Verb.REPLACE, f"{why}a template is never edited in place", (*changes, *other_login), drift)
+            return Change(Verb.REPLACE, f"{why}a template is never edited in place", (*anew, *other_login), drift)
         if drift is not None:
             reason = "edited by hand to what is declared now" if by_hand else "it was given another name by hand"
             return Change(Verb.ADOPT, f"{reason}: written down", drift=drift, counted=False)
@@ -173,6 +178,18 @@ class Templates:
 
     def exported(self, record: Record, path: Sequence[str]) -> Json | None:
         raise KeyError(".".join(path))
+
+
+def _as_declared(shown: Json, wanted: Json, salt: bytes) -> Json:
+    """An environment with values as they are declared where their hashes say that they are those."""
+    if not isinstance(shown, Mapping) or not isinstance(wanted, Mapping):
+        return shown
+    return {
+        name: text
+        if isinstance(text := wanted.get(name), str) and value == sensitive(keyed_hash(salt, text))
+        else value
+        for name, value in shown.items()
+    }
 
 
 def _other_login(spec: TemplateSpec, shown: Mapping[str, Json], comparison: Comparison) -> tuple[FieldChange, ...]:
