@@ -136,6 +136,17 @@ def test_what_is_listed_at_last_when_it_is_given_up_goes_by_its_own_id() -> None
     told(story)
 
 
+async def given_back_when_it_shows_up(world: World, *, after_s: float) -> None:
+    state = world.state()
+    assert state is not None
+    assert [item.name for item in state.watched] == [rents(world)[0]]
+    world.broken.clear()  # two for one address, and both are known
+    await world.pass_time(after_s)
+    await mended(world)
+    assert len(world.open_charges("pod")) == 1
+    await emptied(world)
+
+
 def test_what_a_killed_run_rented_under_a_wrong_id_may_show_up_late() -> None:
     async def story(world: World) -> None:
         world.fault({"do": "twist", "twist": {"hide_seconds": 400}}, **RENT)
@@ -144,14 +155,7 @@ def test_what_a_killed_run_rented_under_a_wrong_id_may_show_up_late() -> None:
         world.clear_faults()
         ran = await world.apply()
         assert ran.code == 0, ran.words
-        state = world.state()
-        assert state is not None
-        assert [item.name for item in state.watched] == [rents(world)[0]]
-        world.broken.clear()  # two for one address, and both are known
-        await world.pass_time(500)
-        await mended(world)
-        assert len(world.open_charges("pod")) == 1
-        await emptied(world)
+        await given_back_when_it_shows_up(world, after_s=500)
 
     told(story)
 
@@ -165,14 +169,7 @@ def test_what_was_rented_under_a_wrong_id_may_show_up_late() -> None:
         ran = await world.apply()
         assert ran.code == 0, ran.words
         assert len(world.open_charges("pod")) == 2
-        state = world.state()
-        assert state is not None
-        assert [item.name for item in state.watched] == [rents(world)[0]]
-        world.broken.clear()  # two for one address, and both are known
-        await world.pass_time(300)
-        await mended(world)
-        assert len(world.open_charges("pod")) == 1
-        await emptied(world)
+        await given_back_when_it_shows_up(world, after_s=300)
 
     told(story)
 
