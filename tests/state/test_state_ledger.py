@@ -56,6 +56,18 @@ def test_what_it_is_told_changes_nothing_and_stands_in_the_audit_log(tmp_path: P
         assert [(event.action, event.result) for event in local(tmp_path).events()] == [("update", "done: protected")]
 
 
+def test_what_is_taken_back_is_released_no_more(tmp_path: Path) -> None:
+    with writing(local(tmp_path)) as ledger:
+        ledger.put(V)
+        ledger.release(Released("volume", "v1", "v", NOW), key="volume.v")
+        ledger.release(Released("template", "t1", "t", NOW))
+        ledger.put(record("volume.v", "t1"))
+        assert [item.id for item in ledger.state.released] == ["t1", "v1"], "another kind, whatever its id"
+        ledger.put(V)
+        assert [item.id for item in ledger.state.released] == ["t1"]
+        assert local(tmp_path).load().state == ledger.state
+
+
 CHANGES: dict[str, tuple[Callable[[JournaledLedger], None], Callable[[JournaledLedger], object]]] = {
     "put": (lambda ledger: ledger.put(V), lambda ledger: ledger.record(V.address)),
     "complete": (lambda ledger: ledger.complete(TASK, Completion("cafe", 0, NOW)), lambda ledger: ledger.state.completions),
