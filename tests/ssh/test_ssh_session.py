@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,17 @@ def on_each(request: pytest.FixtureRequest, tmp_path: Path, key_path: Path) -> C
         asyncio.run(main())
 
     return run
+
+
+@pytest.fixture
+def place() -> Iterator[str]:
+    """A name of this test alone, in the directory where sessions begin: with OpenSSH, the user's own home."""
+    name = f"lp-test-{uuid.uuid4().hex}"
+    yield name
+    left = Path.home() / name
+    if left.is_dir():
+        shutil.rmtree(left)
+    left.unlink(missing_ok=True)
 
 
 async def _output(session: Session, script: str) -> str:
@@ -122,65 +135,62 @@ def test_what_on_output_raises_ends_the_command(on_each: Callable[[Scenario], No
     on_each(scenario)
 
 
-def test_put(on_each: Callable[[Scenario], None], tmp_path: Path) -> None:
+def test_put(on_each: Callable[[Scenario], None], place: str, tmp_path: Path) -> None:
     big = tmp_path / "big"
     big.write_bytes(bytes(range(256)) * 4096)
 
     async def scenario(session: Session) -> None:
-        await session.run("rm -rf lp-test", timeout_s=5)
         files = [
-            FileToSend(b"one\n", "lp-test/a/b c/one.txt", 0o640),
-            FileToSend(b"", "lp-test/-dash"),
-            FileToSend(big, "lp-test/big", 0o755),
+            FileToSend(b"one\n", f"{place}/a/b c/one.txt", 0o640),
+            FileToSend(b"", f"{place}/-dash"),
+            FileToSend(big, f"{place}/big", 0o755),
         ]
         await session.put(files, timeout_s=20)
-        await session.put([FileToSend(b"two\n", "lp-test/a/b c/one.txt", 0o600)], timeout_s=20)
-        listing = await _output(session, "cd lp-test && find . -type f -exec ls -l {} + | cut -c1-10,42-; cat a/b*/*")
+        await session.put([FileToSend(b"two\n", f"{place}/a/b c/one.txt", 0o600)], timeout_s=20)
+        listing = await _output(
+            session, f"cd {place} && find . -type f -exec ls -l {{}} + | cut -c1-10,42-; cat a/b*/*"
+        )
         assert listing.count("-rw-------") == 2
         assert listing.count("-rwxr-xr-x") == 1
         assert listing.endswith("two\n")
         assert len(listing.splitlines()) == 4
         digest = hashlib.sha256(big.read_bytes()).hexdigest()
-        assert digest in await _output(session, "sha256sum lp-test/big")
-        await session.run("rm -rf lp-test", timeout_s=5)
+        assert digest in await _output(session, f"sha256sum {place}/big")
 
     on_each(scenario)
 
 
-def test_an_unchanged_file_is_not_sent_again(on_each: Callable[[Scenario], None]) -> None:
+def test_an_unchanged_file_is_not_sent_again(on_each: Callable[[Scenario], None], place: str) -> None:
     async def scenario(session: Session) -> None:
         def version(content: bytes, mode: int) -> FileToSend:
-            return FileToSend(content, "lp-test/it's", mode, hashlib.sha256(content).hexdigest())
+            return FileToSend(content, f"{place}/it's", mode, hashlib.sha256(content).hexdigest())
 
         await session.put([version(b"one", 0o600)], timeout_s=20)
-        before = await _output(session, "ls -i lp-test")
+        before = await _output(session, f"ls -i {place}")
         await session.put([version(b"one", 0o644)], timeout_s=20)
-        assert await _output(session, "ls -i lp-test") == before
-        assert (await _output(session, "ls -l lp-test/*")).startswith("-rw-r--r--")
+        assert await _output(session, f"ls -i {place}") == before
+        assert (await _output(session, f"ls -l {place}/*")).startswith("-rw-r--r--")
         await session.put([version(b"two", 0o600)], timeout_s=20)
-        assert await _output(session, "cat lp-test/*") == "two"
-        await session.run("rm -rf lp-test", timeout_s=5)
+        assert await _output(session, f"cat {place}/*") == "two"
 
     on_each(scenario)
 
 
-def test_a_file_that_cannot_be_stored_is_named(on_each: Callable[[Scenario], None], tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_stored_is_named(on_each: Callable[[Scenario], None], place: str, tmp_path: Path) -> None:
     async def scenario(session: Session) -> None:
-        await session.run("rm -rf lp-test; mkdir -p lp-test/dir/x; echo > lp-test/file", timeout_s=5)
-        for target in ("lp-test/dir", "lp-test/file/below", "lp-test/", ".."):
+        await session.run(f"mkdir -p {place}/dir/x; echo > {place}/file", timeout_s=5)
+        for target in (f"{place}/dir", f"{place}/file/below", f"{place}/", ".."):
             with pytest.raises(FileNotSent, match=r"can't write"):
                 await session.put([FileToSend(b"", target)], timeout_s=20)
         with pytest.raises(FileNotSent, match="local file"):
-            await session.put([FileToSend(tmp_path / "none", "lp-test/none")], timeout_s=20)
-        assert (await _output(session, "ls -A lp-test")).split() == ["dir", "file"]
-        await session.run("rm -rf lp-test", timeout_s=5)
+            await session.put([FileToSend(tmp_path / "none", f"{place}/none")], timeout_s=20)
+        assert (await _output(session, f"ls -A {place}")).split() == ["dir", "file"]
 
     on_each(scenario)
 
 
-def test_follow(on_each: Callable[[Scenario], None]) -> None:
+def test_follow(on_each: Callable[[Scenario], None], place: str) -> None:
     async def scenario(session: Session) -> None:
-        await session.run("rm -f lp-log", timeout_s=5)
         seen = bytearray()
         arrived = asyncio.Event()
 
@@ -194,15 +204,14 @@ def test_follow(on_each: Callable[[Scenario], None]) -> None:
                 arrived.clear()
 
         async with asyncio.timeout(20):
-            following = asyncio.create_task(session.follow("lp-log", offset_bytes=2, on_output=on_output))
-            await session.run("echo abcd > lp-log", timeout_s=5)
+            following = asyncio.create_task(session.follow(place, offset_bytes=2, on_output=on_output))
+            await session.run(f"echo abcd > {place}", timeout_s=5)
             await until(b"cd\n")
-            await session.run("echo more >> lp-log", timeout_s=5)
+            await session.run(f"echo more >> {place}", timeout_s=5)
             await until(b"more\n")
             following.cancel()
             await asyncio.wait([following])
         assert bytes(seen) == b"cd\nmore\n"
-        await session.run("rm -f lp-log", timeout_s=5)
 
     on_each(scenario)
 
