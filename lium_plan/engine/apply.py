@@ -30,8 +30,9 @@ from lium_plan.state.entries import Released
 PROTECTION = "lifecycle.prevent_destroy"
 _LOG = logging.getLogger(__name__)
 
-Rescue = Callable[[Action, Interrupted], Awaitable[bool]]
-"""Puts another pod in the place of one that was taken away; False when the action has to fail over it."""
+Rescue = Callable[[Action, Interrupted], Awaitable[None]]
+"""Puts another pod in the place of one that was taken away; raises `Interrupted` when the action has to fail."""
+TAKEN_AWAY = "taken away since"
 
 
 def action_id(action: Action) -> str:
@@ -122,8 +123,10 @@ class Applier:
                     await self._carry_out(action, identity)
                     return
                 except Interrupted as lost:
-                    if self._rescue is None or not await self._rescue(action, lost):
+                    self.results[:] = taken_away(self.results, lost.pod)
+                    if self._rescue is None:
                         raise
+                    await self._rescue(action, lost)
                     # On another pod nothing of it is there yet.
                     action = replace(action, verb=Verb.RUN)
         except Cancelled:
@@ -216,6 +219,16 @@ class Applier:
             unknown = ending.failure.unknown
             return (ResultKind.UNKNOWN if unknown else ResultKind.FAILED), ending.failure.diagnostic, None
         return ResultKind.FAILED, _unexpected(action, ending.failure), None
+
+
+def taken_away(results: Iterable[ActionResult], pod: Address) -> Iterable[ActionResult]:
+    """With a word on what was done to a pod that is lost now, and on it."""
+    return [
+        replace(item, note=TAKEN_AWAY)
+        if item.kind is ResultKind.DONE and pod in (item.address, item.address.host)
+        else item
+        for item in results
+    ]
 
 
 def _name_of(record: Record) -> str:

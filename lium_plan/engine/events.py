@@ -65,7 +65,7 @@ class ActionResult:
     because: Address | None = None
     """For skipped: the failed action that it depended on."""
     note: str = ""
-    """For done: why it was necessary. For interrupted: what goes on, or is billed, all the same."""
+    """For done: why it was necessary, or that its pod is lost again. For interrupted: what goes on, or is billed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import Failure
-from lium_plan.engine.apply import Applier
+from lium_plan.engine.apply import Applier, taken_away
 from lium_plan.engine.events import ResultKind
 from lium_plan.engine.run import EngineRun
 from lium_plan.kinds.failures import pause
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN_S = 10.0
 """Between two tries to replace a pod that was taken away: it may be on its way out, or there may be no capacity."""
-WORTH_ANOTHER_TRY = (INTERRUPTION, "no-capacity", "pod-failed")
+WORTH_ANOTHER_TRY = (INTERRUPTION, "no-capacity")
 
 
 class Rescuer:
@@ -51,14 +52,19 @@ class Rescuer:
         self._deadlines: dict[Address, float] = {}
         self._ceilings: dict[Address, Decimal] = {}
         """What was allowed for the pods that were lost; their records go before a successor is found."""
+        self._why_none: dict[Address, str] = {}
+        """Why the last try at an address brought no pod, where nothing else tells."""
 
-    async def rescue(self, action: Action, lost: Interrupted) -> bool:
-        """Whether another pod stands at the lost one's address, set up as far as `action` needs it."""
-        self._session.outcome.lost.add(lost.pod_id)
+    async def rescue(self, action: Action, lost: Interrupted) -> None:
+        """Until another pod stands at the lost one's address, set up as far as `action` needs it. Raises `Interrupted`
+        where none will: its fleet wants none, the time for it is up, or a try failed for good."""
+        outcome = self._session.outcome
+        outcome.lost.add(lost.pod_id)
+        outcome.results[:] = taken_away(outcome.results, lost.pod)
         desired = self._planned.desired
         resource = None if desired is None else desired.resources.get(lost.pod)
         if resource is None or not resource.spec.interruption_retry_s:
-            return False
+            raise lost
         record = self._ledger.record(lost.pod)
         written = None if record is None else record.attributes.get("ceiling_per_hour_usd")
         if written is not None:
@@ -66,15 +72,21 @@ class Rescuer:
         loop = asyncio.get_running_loop()
         deadline = self._deadlines.setdefault(lost.pod, loop.time() + resource.spec.interruption_retry_s)
         async with self._turns.setdefault(lost.pod, asyncio.Lock()):
-            self._run.phase(lost.pod, "taken away: looking for another")
-            while loop.time() < deadline:
-                if self._stands(action, lost):
-                    return True
-                if not await self._again(action, lost):
-                    return False
+            left_s = max(deadline - loop.time(), 0)
+            until = self._session.connection.client.server_time() + timedelta(seconds=left_s)
+            self._run.phase(lost.pod, f"taken away: looking for another, until {until:%H:%M:%S}Z")
+            while not self._stands(action, lost):
+                if loop.time() >= deadline or not await self._again(action, lost):
+                    raise self._given_up(lost)
                 if not self._stands(action, lost):
                     await pause(self._run, min(LOOK_AGAIN_S, max(deadline - loop.time(), 0)))
-            return self._stands(action, lost)
+
+    def _given_up(self, lost: Interrupted) -> Interrupted:
+        why = self._why_none.get(lost.pod)
+        if not why:
+            return lost
+        told = replace(lost.diagnostic, message=f"{lost.diagnostic.message}, and no other was had: {why}")
+        return Interrupted(told, pod=lost.pod, pod_id=lost.pod_id)
 
     def _stands(self, action: Action, lost: Interrupted) -> bool:
         """Two tasks of one pod are interrupted together: the second one finds what the first one had rented."""
@@ -101,7 +113,8 @@ class Rescuer:
                 request=replace(self._session.request, fill=True),
                 market=self._run.market.reading,  # the rents under way go by the same prices
             )
-        except ActionFailed:
+        except ActionFailed as failure:
+            self._why_none[lost.pod] = failure.diagnostic.message
             return True  # the market can't be read: it may be in a moment
         except Failure as failure:
             self._session.outcome.diagnostics.extend(failure.diagnostics)
@@ -126,8 +139,10 @@ class Rescuer:
             raise Cancelled
         bad = [result for result in results if result.kind is not ResultKind.DONE]
         self._session.outcome.results.extend(result for result in results if result.kind is ResultKind.DONE)
-        hopeless = [item for item in bad if item.cause is not None and item.cause.code not in WORTH_ANOTHER_TRY]
-        self._session.outcome.diagnostics.extend(item.cause for item in hopeless if item.cause is not None)
+        causes = [item.cause for item in bad if item.cause is not None]
+        hopeless = [cause for cause in causes if cause.code not in WORTH_ANOTHER_TRY]
+        self._session.outcome.diagnostics.extend(hopeless)
+        self._why_none[lost.pod] = "" if hopeless or not causes else causes[0].message
         return not hopeless
 
     def _is_due(self, item: Action, wanted: set[Address | None]) -> bool:

@@ -309,10 +309,17 @@ def test_each_substitution_is_said_and_placed_on_a_reading_of_the_last_minute() 
     told(story, nodes=3)
 
 
+def all_spot(world: World) -> None:
+    for node in tuple(world.lium.world.nodes):
+        world.lium.world.nodes.put(replace(node, tier="spot"))
+
+
+SPOT = fleet(1, more=f"    spot_policy: spot\n{RETRY}{BOOTSTRAP}")
+
+
 def test_a_reclaimed_spot_pod_is_rented_again_and_no_failure() -> None:
     async def story(world: World) -> None:
-        for node in tuple(world.lium.world.nodes):
-            world.lium.world.nodes.put(replace(node, tier="spot"))
+        all_spot(world)
         world.fault({"do": "reclaim", "pod": "*-a-0"}, at=60.0)
         ran = await world.apply()
         assert ran.code == 0, ran.words
@@ -320,8 +327,44 @@ def test_a_reclaimed_spot_pod_is_rented_again_and_no_failure() -> None:
         assert len(ours) == 2
         all_done(world)
 
-    manifest = fleet(1, more=f"    spot_policy: spot\n{RETRY}{BOOTSTRAP}")
-    told(story, manifest=manifest, behaviours=(Behaviour("make ready", 120.0),))
+    told(story, manifest=SPOT, behaviours=(Behaviour("make ready", 120.0),))
+
+
+def test_where_every_successor_is_too_dear_few_are_tried_and_none_twice() -> None:
+    """Each try is billed. The feed shows the old prices all the time."""
+
+    async def story(world: World) -> None:
+        all_spot(world)
+        world.fault({"do": "reclaim", "pod": "*-a-0"}, at=60.0)
+        world.fault({"do": "twist", "twist": {"price_factor": 9}}, at=60.0, **RENT, times=99)
+        ran = await world.apply()
+        assert ran.code == ExitCode.PARTIAL
+        ours = [row for row in world.lium.world.charges if row.kind == "pod" and row.object_id not in world.foreign]
+        assert len(ours) == 1 + 3
+        assert len({row.node_id for row in ours[1:]}) == 3
+        assert world.open_charges("pod") == ()
+        assert ran.words.count("the ceiling is") == 3
+        assert ran.report is not None
+        notes = {str(item.address): item.note for item in ran.report.results}
+        assert notes["fleet.a[0]"] == "taken away since"
+
+    told(story, manifest=SPOT, behaviours=(Behaviour("make ready", 120.0),), expected=())
+
+
+def test_where_no_successor_is_to_be_had_the_failure_says_why_and_when_it_will() -> None:
+    async def story(world: World) -> None:
+        all_spot(world)
+        world.fault({"do": "reclaim", "pod": "*-a-0"}, at=60.0)
+        world.fault({"do": "price", "node": "*", "factor": 20}, at=59.0)
+        ran = await world.apply()
+        assert ran.code == ExitCode.PARTIAL
+        assert "taken away (spot_reclaimed), and no other was had: " in ran.words
+        assert "max_price" in ran.words
+        looking = [event for event in ran.events if "taken away: looking for another, until " in (event.phase or "")]
+        assert len(looking) == 1
+        assert 1800 < ran.took_s < 2000, "as long as retry says"
+
+    told(story, manifest=SPOT, behaviours=(Behaviour("make ready", 120.0),), expected=())
 
 
 def test_successors_that_can_not_be_had_leave_what_there_was() -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+from lium_plan.addresses import Address
 from lium_plan.diagnostics import Diagnostic, error
 from lium_plan.kinds.failures import begun_depends_on, begun_inputs, diagnose, foreign_pod, pause
 from lium_plan.kinds.pod.extensions import settle_extension
@@ -60,6 +61,8 @@ class PodDriver:
         self._rents = Rents(services)
         self._removals = Removals(services)
         self._waits = Waits(services, self._removals)
+        self._failed: dict[Address, dict[str, GivenUp]] = {}
+        """Why pods were given back in this run, by their nodes: a second try there would only cost again."""
         self._rebooting: dict[str, asyncio.Semaphore] = {}
         self._reboot_failed: set[str] = set()
 
@@ -136,7 +139,7 @@ class PodDriver:
 
     async def _rent_until_ready(self, step: Step, run: Run) -> None:
         spec: PodSpec = step.wanted().spec
-        failed: dict[str, GivenUp] = {}
+        failed = self._failed.setdefault(step.address, {})
         while True:
             try:
                 claim, record = await self._rent(step, set(failed), run)
