@@ -347,7 +347,7 @@ def _decide_hosted(situation: Situation, record: Record, decisions: Decisions) -
         counted = decisions.made[str(host.address)].counted
         reason = f"it goes with {host.address}"
         decisions.add(Decision(record.address, Verb.FORGET, reason, record=record, counted=counted))
-    elif record.status == "running":
+    elif situation.still_runs(record):
         decisions.add(Decision(record.address, Verb.DESTROY, "it is running and no longer declared", record=record))
     else:
         decisions.add(Decision(record.address, Verb.FORGET, "no longer declared", record=record))

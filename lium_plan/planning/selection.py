@@ -51,7 +51,7 @@ def select(situation: Situation, made: Mapping[str, Decision], graph: Graph[str]
 def _alone(situation: Situation, decision: Decision, kept: set[str], graph: Graph[str]) -> Decision:
     """What runs on a pod that stays after all is stopped, not just forgotten."""
     record = decision.record
-    if not (decision.hosted and decision.verb is Verb.FORGET and record is not None and record.status == "running"):
+    if not decision.hosted or decision.verb is not Verb.FORGET or record is None or not situation.still_runs(record):
         return decision
     host = situation.host_record(record)
     if host is None or situation.presence(host) is Presence.ABSENT or kept & set(graph.before(decision.id)):

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping
 
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
-from lium_plan.kinds.protocol import Record, Verb
+from lium_plan.kinds.protocol import Json, Record, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.decisions import Decision, Decisions
 from lium_plan.planning.order import Cycle, Graph
-from lium_plan.planning.rents import EXCLUSIVE
+from lium_plan.planning.rents import EXCLUSIVE, HOST_ID
 from lium_plan.planning.situation import Situation, listing_key
 
 MAKING = frozenset({Verb.CREATE, Verb.UPDATE, Verb.REBOOT, Verb.REPLACE, Verb.RUN, Verb.ADOPT})
@@ -32,7 +32,7 @@ def sequence(situation: Situation, decisions: Decisions) -> Graph[str]:
     made = decisions.made
     leavers = _leavers_by_dependency(made)
     parts = _parts_by_host(made)
-    stopped = _stopped_by_host(situation, made)
+    stopped = _stopped_by_pod(made)
     edges = {
         identity: tuple(_after_making(decision, made, leavers))
         if decision.verb in MAKING
@@ -123,15 +123,13 @@ def _parts_by_host(made: Mapping[str, Decision]) -> Mapping[Address, str]:
     }
 
 
-def _stopped_by_host(situation: Situation, made: Mapping[str, Decision]) -> Mapping[Address, tuple[str, ...]]:
-    """What runs on a pod and is stopped there, to be started on another one."""
-    found: dict[Address, list[str]] = {}
+def _stopped_by_pod(made: Mapping[str, Decision]) -> Mapping[Json, tuple[str, ...]]:
+    """What runs on a pod and is stopped there, to be started on another one, by the pod's id."""
+    found: dict[Json, list[str]] = {}
     for identity, decision in made.items():
         if decision.hosted and decision.verb is Verb.REPLACE and decision.record is not None:
-            host = situation.host_record(decision.record)
-            if host is not None:
-                found.setdefault(host.address, []).append(identity)
-    return {address: tuple(identities) for address, identities in found.items()}
+            found.setdefault(decision.record.attributes[HOST_ID], []).append(identity)
+    return {pod_id: tuple(identities) for pod_id, identities in found.items()}
 
 
 def _after_ending(
@@ -139,10 +137,10 @@ def _after_ending(
     decision: Decision,
     made: Mapping[str, Decision],
     parts: Mapping[Address, str],
-    stopped: Mapping[Address, tuple[str, ...]],
+    stopped: Mapping[Json, tuple[str, ...]],
 ) -> Iterator[str]:
-    if decision.releases:
-        yield from stopped.get(decision.address, ())
+    if decision.releases and decision.record is not None:
+        yield from stopped.get(decision.record.id, ())
     if decision.hosted:
         host = situation.host_record(decision.record) if decision.record is not None else None
         fate = made.get(str(host.address)) if host is not None else None

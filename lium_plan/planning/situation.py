@@ -90,6 +90,11 @@ class Situation:
         host = record.address.host or next(iter(record.depends_on), None)
         return self.records.get(str(host)) if host is not None else None
 
+    def still_runs(self, record: Record) -> bool:
+        """Of what runs on a pod; where the pod was not asked, or could not tell, as recorded."""
+        seen = self.observed.observations.get(record.key)
+        return record.status == "running" and (seen is None or seen.status in (None, "running"))
+
     def value(self, reference: Reference, verbs: Mapping[Address, Verb]) -> Json | None:
         """What `${{ reference }}` is, as far as state and the API know; None: known after apply."""
         values = [
