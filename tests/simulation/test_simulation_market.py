@@ -7,6 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
+import httpx
 import pytest
 
 from lium_plan import operations
@@ -21,7 +22,7 @@ from tests.simulation.manifests import BOOTSTRAP, HEAD, fleet, tails
 from tests.simulation.market import draw, tell
 from tests.simulation.market import told as tale_told
 from tests.simulation.telling import RENT, emptied, record, rents, told
-from tests.support.world import World
+from tests.support.world import ACCOUNT, World
 from tests.support.world_machines import Behaviour
 from tests.support.world_market import Terms, Watch
 from tests.support.world_opening import run_world
@@ -30,6 +31,7 @@ from tests.support.world_oracles import all_done
 SEEDS = 20
 CHUNK = 5
 HOUR_S = 3600.0
+LOGIN = {"X-API-Key": f"sk_sim_{ACCOUNT}"}
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS, CHUNK))
@@ -251,6 +253,24 @@ def test_the_plan_tells_the_balance_its_floor_and_how_long_it_lasts() -> None:
         assert cost.runway_s == pytest.approx(float(Decimal("6.66") / per_hour) * HOUR_S, abs=5)
 
     told(story)
+
+
+@pytest.mark.parametrize(("path", "key"), [("public/v1/nodes", "nodes"), ("executors", None)])
+def test_rows_that_make_no_sense_hide_no_others(path: str, key: str | None) -> None:
+    async def story(world: World) -> None:
+        async with httpx.AsyncClient(
+            transport=world.lium.transport, base_url=world.lium.base_url, headers=LOGIN
+        ) as user:
+            body = (await user.get(path)).json()
+        rows = body if key is None else body[key]
+        odd = [{**rows[0], "id": id} for id in ({}, [1], None, 7, True, "")]
+        rows[:0] = [*odd, "no row", None, *odd * 20]
+        world.fault({"do": "answer", "status": 200, "body": body}, method="GET", path=path, times=None)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        all_done(world)
+
+    told(story, nodes=2)
 
 
 # --- who wants no, and who is taken away -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ rounded up, as the node itself does. Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -59,6 +59,13 @@ def expand_feed(generated_at: datetime, rows: Iterable[object]) -> Feed:
         else:
             offers.extend(found)
     return Feed(generated_at, tuple(sorted(offers, key=preference)), tuple(skipped), count)
+
+
+def merged(generated_at: datetime, parts: Sequence[Feed]) -> Feed:
+    """One reading from the readings of its rows in parts."""
+    offers = sorted((offer for part in parts for offer in part.offers), key=preference)
+    skipped = tuple(item for part in parts for item in part.skipped)
+    return Feed(generated_at, tuple(offers), skipped, sum(part.nodes for part in parts))
 
 
 def expand_node(row: object) -> tuple[Offer, ...] | Skipped:
