@@ -40,8 +40,10 @@ TIMES_LONGER = 8.0
 """A test that needs more of a processor than this, and so many times what it needs for unchanged code, hangs."""
 WAITS_S = 120.0
 """So does one that is not done after so long, whatever else the machine does."""
-ENOUGH_S = 40.0
+ENOUGH_S = 60.0
 """Of a processor, for the tests of one mutant: those that are least likely to notice are left out."""
+NAMESAKE = 5.0
+"""So much likelier to notice is a test of a file named after the mutant's."""
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where forks leave their files: a sync costs nothing there."""
 MOST_MEMORY = 4 * 2**30
@@ -248,7 +250,7 @@ class _Trying:
 
     def _tests_for(self, mutant: Mutant, measured: Measured) -> list[str]:
         """What noticed it before, then what noticed its neighbours; then those first that run what few others run of
-        the function."""
+        the function, and those of the file that is named after it."""
         lines = measured.lines.get(mutant.file, {})
         ran = mutant.lines if mutant.function is not None else self._mentions(mutant) & lines.keys() or lines
         tests = {test for line in ran for test in lines.get(line, ())}
@@ -259,6 +261,10 @@ class _Trying:
         for line in mutant.around or ran:
             for test in tests & lines.get(line, frozenset()):
                 worth[test] += 1 / len(lines[line])
+        stem = Path(mutant.file).stem
+        for test in tests:
+            if stem in test.partition("::")[0]:
+                worth[test] *= NAMESAKE
         rank = {test: place for place, test in enumerate(self._killers[mutant.file, mutant.within])}
         rank[self._remembered.get(mutant.identity, "")] = -1
         order = sorted(
