@@ -13,13 +13,11 @@ from lium_plan.kinds.logs import log_path
 from lium_plan.kinds.masking import Mask
 from lium_plan.kinds.protocol import Record
 from lium_plan.lium.errors import LiumError, NotFoundError
-from lium_plan.manifest.expand import expand
 from lium_plan.operations.connecting import connect
+from lium_plan.operations.hiding import hiding
 from lium_plan.operations.reaching import one_record, pod_under
 from lium_plan.operations.states import load_state
-from lium_plan.operations.validating import load_manifest
 from lium_plan.operations.visiting import task_status
-from lium_plan.requests import Sources
 from lium_plan.settings import VARIABLE_PREFIX, Settings
 from lium_plan.ssh.connector import SshConnector
 from lium_plan.ssh.coordinates import parse_connect_command
@@ -93,7 +91,7 @@ async def _from_pod(
     task_dir = str(record.attributes.get("task_dir") or "")
     if not task_dir:
         raise Failure(ExitCode.ERROR, (error("no-log", "it never started", address=str(record.address)),))
-    mask = _mask(settings, record.address, say)
+    mask = _mask(settings, state, record, say)
     offset = 0
 
     def count(chunk: bytes) -> None:
@@ -149,34 +147,18 @@ def _failure(record: Record, failure: SshError) -> Failure:
     return Failure(ExitCode.ERROR, (error("connection", str(failure), address=str(record.address)),))
 
 
-def _mask(settings: Settings, address: Address, say: Callable[[str], None]) -> Mask:
+def _mask(settings: Settings, state: State, task: Record, say: Callable[[str], None]) -> Mask:
     try:
-        return masks(settings)(address)
+        hidden = hiding(settings, state)(task)
     except Failure as failure:
         why = "; ".join(item.message for item in failure.diagnostics if item.severity is Severity.ERROR)
         unset = all(item.code == "missing-variable" for item in failure.diagnostics if item.severity is Severity.ERROR)
         cure = f" (`logs` takes it from {VARIABLE_PREFIX}NAME in the environment)" if unset else ""
         say(f"secrets in this output are not masked, for the manifest here can't be read: {why}{cure}")
         return Mask(())
-
-
-def masks(settings: Settings) -> Callable[[Address], Mask]:
-    """What a pod keeps is as the program wrote it; the secrets to hide are known from the manifest alone.
-
-    Raises `Failure` when that can't be read.
-    """
-    resources = expand(load_manifest(settings, Sources()), stack=settings.stack).resources
-
-    def mask(address: Address) -> Mask:
-        spec = resources[address].spec if address in resources else None
-        if spec is None:
-            return Mask(())
-        contents = (file.content for file in spec.files if file.content is not None)
-        texts = (*spec.env.values(), *spec.also_secret, *contents)
-        whole = (text.reveal() for text in (*spec.env.values(), *spec.also_secret) if text.sensitive and text.known)
-        return Mask((*whole, *(secret for text in texts for secret in text.secrets())))
-
-    return mask
+    if not hidden.complete:
+        say("secrets in this output may show: it was started with one that the manifest here does not have (any more)")
+    return hidden.mask
 
 
 def _exit_code(record: Record) -> int | None:

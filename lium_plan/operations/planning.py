@@ -278,6 +278,11 @@ def desired_now(
     ended: frozenset[str] = frozenset()
     if state is not None and state.completions:
         moved = relocate(declared.moved, state, observed).state
-        ended = completed_fleets(expand(manifest, stack=stack), moved, salt=salt, replacing=request.replace)
+        living = members_now(declared, state, observed, request)
+
+        def expanded(members: Mapping[str, tuple[str, ...]]) -> Desired:
+            return expand(manifest, stack=stack, members=members, declared=declared)
+
+        ended = completed_fleets(expanded, declared.fleets, moved, living, salt=salt, replacing=request.replace)
     members = members_now(declared, state, observed, request, completed=ended)
     return expand(manifest, stack=stack, members=members, declared=declared)

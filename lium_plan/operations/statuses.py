@@ -21,7 +21,7 @@ from lium_plan.lium.errors import LiumError
 from lium_plan.marks import lineage_mark, scope_mark
 from lium_plan.money import rate
 from lium_plan.operations.connecting import api_failures, connect, open_drivers
-from lium_plan.operations.following import masks
+from lium_plan.operations.hiding import hiding
 from lium_plan.operations.states import load_state
 from lium_plan.operations.visiting import Visits, task_status, visit
 from lium_plan.planning.rents import Health, bills, health, status_seen
@@ -59,7 +59,7 @@ async def status(settings: Settings, *, gpu: bool) -> StatusAnswer:
         _row(state, record, survey.observations[record.key], spent.get(record.key), visits, now) for record in records
     )
     tasks = _tasks(state)
-    lines = _last_lines(settings, tasks, visits)
+    lines = _last_lines(settings, state, tasks, visits)
     unbilled = [record for record in records if record.key not in spent]
     return StatusAnswer(
         pods,
@@ -202,10 +202,10 @@ def _task(settings: Settings, record: Record, visits: Visits, lines: Mapping[str
     )
 
 
-def _last_lines(settings: Settings, tasks: list[Record], visits: Visits) -> Mapping[str, tuple[str, ...]]:
+def _last_lines(settings: Settings, state: State, tasks: list[Record], visits: Visits) -> Mapping[str, tuple[str, ...]]:
     """By key, of the tasks that did not end well: of an end that an apply saw from the log here, else from the pod.
 
-    What a pod says is left out where the manifest can't be read: it names the secrets to hide.
+    What a pod says is left out where the manifest can't be read, or lacks a secret: it names those to hide.
     """
     tails: dict[str, bytes] = {}
     for task in tasks:
@@ -214,11 +214,11 @@ def _last_lines(settings: Settings, tasks: list[Record], visits: Visits) -> Mapp
                 tails[task.key] = last_bytes(_log(settings, task))
     if visits.tails:
         with suppress(Failure):
-            mask = masks(settings)
+            hide = hiding(settings, state)
             for task in tasks:
-                if task.key in visits.tails:
-                    hidden = mask(task.address)
-                    tails[task.key] = hidden.feed(visits.tails[task.key]) + hidden.flush()
+                hidden = hide(task)
+                if task.key in visits.tails and hidden.complete:
+                    tails[task.key] = hidden.mask.feed(visits.tails[task.key]) + hidden.mask.flush()
     return {key: _lines(tail)[-LINES_SHOWN:] for key, tail in tails.items()}
 
 

@@ -6,11 +6,11 @@ missing is made up for under the lowest free numbers, and when there are too man
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from lium_plan.addresses import Address, Pattern, matches_any, parse, parse_pattern
+from lium_plan.addresses import Address, matches_any, parse, parse_pattern
 from lium_plan.kinds.desired import Desired, Fleet, Removal
 from lium_plan.kinds.digests import content_digest
 from lium_plan.kinds.protocol import Record, Resource
@@ -96,42 +96,66 @@ def completions_by_records(
     return found
 
 
+Expand = Callable[[Mapping[str, tuple[str, ...]]], Desired]
+"""What is desired, with these members of fleets that are counted rather than named."""
+
+
 def completed_fleets(
-    desired: Desired, state: State | None, *, salt: bytes, replacing: Iterable[str] = ()
+    expand: Expand,
+    fleets: Mapping[str, Fleet],
+    state: State | None,
+    members: Mapping[str, tuple[str, ...]],
+    *,
+    salt: bytes,
+    replacing: Iterable[str] = (),
 ) -> frozenset[str]:
     """The fleets whose task has completed, unchanged since, and was to take them with it.
 
-    `desired` as expanded with the members that a manifest gives by itself. `replacing`: patterns of `--replace`,
-    with which a task runs again. Raises `AddressError` for one that is no pattern.
+    On every member that lives, and on as many as the fleet must have: their numbers may be others than a fresh fleet's.
+    `members`: as `members_now` has them, completed or not. `replacing`: patterns of `--replace`, with which a task runs
+    again. Raises `AddressError` for one that is no pattern.
     """
     if state is None or not state.completions:
         return frozenset()
+    least = {name: fleet.names or _lowest_free({}, max(fleet.minimum, 1)) for name, fleet in fleets.items()}
+    fresh = _fleet_enders(expand(least))
+    if not fresh:
+        return frozenset()
     again = tuple(parse_pattern(text) for text in replacing)
-    fleets: dict[str, str] = {}
-    wanted: dict[str, list[Resource]] = {}
+    now = _fleet_enders(expand({**least, **members}))
+    then = _fleet_enders(expand({**least, **_completed_members(fresh, state)}))
+    ended: set[str] = set()
+    for name, resources in fresh.items():
+        known = [*resources, *now.get(name, ()), *then.get(name, ())]
+        done = {resource.address for resource in known if _has_completed(resource, state, salt)}
+        living = {resource.address for resource in now.get(name, ()) if str(resource.spec.pod) in state.records}
+        runs_again = any(matches_any(again, resource.address) for resource in known)
+        if len(done) >= len(resources) and living <= done and not runs_again:
+            ended.add(resources[0].spec.pod.name)
+    return frozenset(ended)
+
+
+def _fleet_enders(desired: Desired) -> Mapping[str, list[Resource]]:
+    """The tasks that are to take their fleets with them, by name, with a resource for each member."""
+    found: dict[str, list[Resource]] = {}
     for resource in desired.resources.values():
-        fleet = fleet_it_ends(resource)
-        if fleet is not None:
-            fleets[resource.address.name] = fleet
-            wanted.setdefault(resource.address.name, []).append(resource)
-    return frozenset(
-        fleets[name] for name, resources in wanted.items() if _has_completed(name, resources, state, salt, again)
-    )
+        if fleet_it_ends(resource) is not None:
+            found.setdefault(resource.address.name, []).append(resource)
+    return found
 
 
-def _has_completed(
-    name: str, resources: Sequence[Resource], state: State, salt: bytes, again: Sequence[Pattern]
-) -> bool:
-    if any(matches_any(again, resource.address) for resource in resources):
-        return False
-    done = {address: item for address, item in state.completions.items() if parse(address).name == name}
-    known = [resource for resource in resources if str(resource.address) in done]
-    # Members may have had other numbers than a fresh fleet's, so it is their count that tells whether all are done.
-    return (
-        len(done) >= len(resources)
-        and bool(known)
-        and all(done[str(resource.address)].content == content_digest(resource, salt) for resource in known)
-    )
+def _completed_members(enders: Mapping[str, Sequence[Resource]], state: State) -> Mapping[str, tuple[str, ...]]:
+    """On which members of each fleet such a task has completed."""
+    found: dict[str, set[str]] = {}
+    for address in map(parse, state.completions):
+        if address.name in enders and address.member is not None:
+            found.setdefault(enders[address.name][0].spec.pod.name, set()).add(address.member)
+    return {fleet: sort_members(members) for fleet, members in found.items()}
+
+
+def _has_completed(resource: Resource, state: State, salt: bytes) -> bool:
+    completion = state.completions.get(str(resource.address))
+    return completion is not None and completion.content == content_digest(resource, salt)
 
 
 def sort_members(names: Iterable[str]) -> tuple[str, ...]:

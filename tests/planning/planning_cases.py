@@ -101,7 +101,14 @@ def read_case(case: Mapping[str, Any], folder: Path) -> Given:
             found = completions_by_records(there, moved, observed, salt=SALT, now=NOW)
             done = {address: Completion(content, 0, at) for address, (content, at) in found.items()}
             moved = replace(moved, completions={**done, **moved.completions})
-        ended = completed_fleets(written, moved, salt=SALT, replacing=request.replace)
+        ended = completed_fleets(
+            lambda members: expand(manifest, members=members),
+            written.fleets,
+            moved,
+            members_now(outline(manifest), state, observed, request),
+            salt=SALT,
+            replacing=request.replace,
+        )
         known = with_late(state, observed)[0]
         members = members_now(outline(manifest), known, observed, request, completed=ended)
         desired = expand(manifest, members=members)

@@ -173,6 +173,10 @@ def test_one_that_nobody_waits_for_is_asked_about_by_status_and_plan(fleet_of: F
     assert (good["status"], good["exit_code"], good["last_lines"]) == ("completed", 0, [])
     shown = project.run("status", expect=0).out
     assert "task.bad[0], its last lines:\n    ***\n    oh\n    no\n" in shown
+    rotated = with_env(project, TOKEN="hf_canary-32aa")
+    shown = rotated.run("status", expect=0).out
+    assert "its last lines" not in shown, "what the manifest can't hide any more"
+    assert "hf_canary" not in shown
 
     planned = project.run("plan", "--json", "--detailed-exitcode", expect=2).json
     assert {action["address"]: action["action"] for action in planned["actions"]} == {
