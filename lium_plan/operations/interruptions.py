@@ -9,13 +9,14 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from lium_plan.addresses import Address
-from lium_plan.diagnostics import Failure
+from lium_plan.addresses import Address, matches_any, parse_pattern
+from lium_plan.diagnostics import ExitCode, Failure
 from lium_plan.engine.apply import Applier, taken_away
 from lium_plan.engine.events import ResultKind
 from lium_plan.engine.run import EngineRun
 from lium_plan.kinds.failures import pause
 from lium_plan.kinds.protocol import INTERRUPTION, ActionFailed, Cancelled, Driver, Interrupted, Verb
+from lium_plan.lium.errors import ServerError, TransportError
 from lium_plan.planning.plan import Action
 from lium_plan.state.journal import JournaledLedger
 
@@ -63,7 +64,8 @@ class Rescuer:
         outcome.results[:] = taken_away(outcome.results, lost.pod)
         desired = self._planned.desired
         resource = None if desired is None else desired.resources.get(lost.pod)
-        if resource is None or not resource.spec.interruption_retry_s:
+        excluded = matches_any(tuple(map(parse_pattern, self._session.request.excludes)), lost.pod)
+        if resource is None or excluded or not resource.spec.interruption_retry_s:
             raise lost
         record = self._ledger.record(lost.pod)
         written = None if record is None else record.attributes.get("ceiling_per_hour_usd")
@@ -106,21 +108,29 @@ class Rescuer:
 
     async def _again(self, action: Action, lost: Interrupted) -> bool:
         """One look, one plan, one try. False: it is no use to go on."""
+        outcome, request = self._session.outcome, self._session.request
+        if self._rent_is_open(lost.pod):
+            outcome.codes.add(ExitCode.UNKNOWN_OUTCOME)
+            return False  # there may be one already
         self._run.market.release(lost.pod)
         try:
             fresh = await self._session.plan(
                 self._ledger.state,
-                request=replace(self._session.request, fill=True),
+                request=replace(request, fill=True),
                 market=self._run.market.reading,  # the rents under way go by the same prices
+                reread=lambda: self._ledger.state,  # and what they brought is known
             )
         except ActionFailed as failure:
             self._why_none[lost.pod] = failure.diagnostic.message
             return True  # the market can't be read: it may be in a moment
         except Failure as failure:
-            self._session.outcome.diagnostics.extend(failure.diagnostics)
+            if isinstance(failure.__cause__, ServerError | TransportError):
+                self._why_none[lost.pod] = "; ".join(item.message for item in failure.diagnostics)
+                return True
+            outcome.diagnostics.extend(failure.diagnostics)
             return False
         if fresh.plan.refusal is not None:
-            self._session.outcome.diagnostics.extend(fresh.plan.diagnostics)
+            outcome.diagnostics.extend(fresh.plan.diagnostics)
             return False
         if fresh.desired is None or lost.pod not in fresh.desired.resources:
             return False  # the fleet makes up for it under another number; the next apply does
@@ -138,12 +148,17 @@ class Rescuer:
         if self._session.interrupted:
             raise Cancelled
         bad = [result for result in results if result.kind is not ResultKind.DONE]
-        self._session.outcome.results.extend(result for result in results if result.kind is ResultKind.DONE)
+        outcome.results.extend(result for result in results if result.kind is ResultKind.DONE)
+        if any(result.kind is ResultKind.UNKNOWN for result in bad):
+            outcome.codes.add(ExitCode.UNKNOWN_OUTCOME)
         causes = [item.cause for item in bad if item.cause is not None]
         hopeless = [cause for cause in causes if cause.code not in WORTH_ANOTHER_TRY]
-        self._session.outcome.diagnostics.extend(hopeless)
+        outcome.diagnostics.extend(hopeless)
         self._why_none[lost.pod] = "" if hopeless or not causes else causes[0].message
         return not hopeless
+
+    def _rent_is_open(self, pod: Address) -> bool:
+        return any(effect.address == pod and effect.op == "rent" for effect in self._ledger.open.values())
 
     def _is_due(self, item: Action, wanted: set[Address | None]) -> bool:
         verbs = (Verb.CREATE, Verb.REPLACE, Verb.ADOPT, Verb.RUN)

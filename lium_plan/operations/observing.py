@@ -91,7 +91,8 @@ def _late(state: State, observations: Mapping[str, Observation], found: Iterable
     """Pods under names whose rents were settled as not done, or whose answers named other ids."""
     watched = {item.name: item.address for item in state.watched}
     misnamed = dict(_misnamed(state, observations))
-    taken = set(state.records)
+    # Where a rent is open, its pod comes first: the late one is given back.
+    taken = {*state.records, *(str(effect.address) for effect in state.open.values() if effect.op == "rent")}
     for other in found:
         if other.kind != "pod" or other.since is None:
             continue

@@ -84,11 +84,17 @@ class Session:
         born: bool = True,
         request: PlanRequest | None = None,
         market: Callable[[], Awaitable[Feed]] | None = None,
+        reread: Callable[[], State] | None = None,
     ) -> Planned:
-        """A plan made now. A request to destroy needs no manifest. `market`: another's reading, else one of its own."""
+        """A plan made now. A request to destroy needs no manifest. `market`: another's reading, else one of its own.
+
+        `reread`: the state as it is after the look, where others of this run go on meanwhile.
+        """
         asked = request or self.request
         manifest = None if asked.destroying else self.manifest
-        return await look_and_plan(self.settings, self.connection, manifest, state, asked, born=born, market=market)
+        return await look_and_plan(
+            self.settings, self.connection, manifest, state, asked, born=born, market=market, reread=reread
+        )
 
     def open_run(
         self,
