@@ -102,16 +102,16 @@ async def open_session(
         where = moved
 
 
-def key_of(keys: SshKeys, pod: Record, written: str | None) -> Path:
+def key_of(keys: SshKeys, pod: Record, written: str | None = None) -> Path:
     """The private key that a pod accepts: the one it was checked with, whatever the manifest says meanwhile.
 
     `written`: the manifest's, which counts until the pod was checked, and when the recorded file is there no more (a
-    key that was moved). Raises `FileNotFoundError` when there is no key at all.
+    key that was moved); without it the user's. Raises `FileNotFoundError` when there is no key at all.
     """
     known = pod.attributes.get("ssh_key")
     if isinstance(known, str) and Path(known).is_file():
         return Path(known)
-    return keys.private_key(written or (known if isinstance(known, str) else None))
+    return keys.private_key(written)
 
 
 async def _watched(

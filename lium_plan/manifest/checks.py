@@ -88,7 +88,7 @@ def check(manifest: Manifest, texts: Sequence[tuple[Path, Text]], diagnostics: D
     """Everything wrong or doubtful, into `diagnostics`. `texts` are those with deferred or sensitive parts."""
     from lium_plan.manifest.checks_fleets import check_fleets
     from lium_plan.manifest.checks_templates import check_templates, check_volumes
-    from lium_plan.manifest.checks_texts import check_texts
+    from lium_plan.manifest.checks_texts import check_lengths, check_texts
 
     findings = Findings(manifest, diagnostics)
     findings.check_names("fleets", "template", "templates")
@@ -100,6 +100,7 @@ def check(manifest: Manifest, texts: Sequence[tuple[Path, Text]], diagnostics: D
     for name, task in findings.blocks("tasks"):
         _check_task(findings, name, task)
     _check_moves(findings)
+    check_lengths(findings)
     check_texts(findings, texts)
 
 

@@ -14,6 +14,8 @@ from lium_plan.manifest.document import Document, Place
 from lium_plan.manifest.tree import Path, locate, offset_place, value_at
 
 _SECRET_PLACES = ("env", "registry_auth")
+LONGEST_VARIABLE_BYTES = 128 * 1024
+"""MAX_ARG_STRLEN of Linux, with the name, the `=` and the NUL."""
 _MEMBER_SECTIONS = ("fleets", "tasks")
 
 
@@ -34,6 +36,22 @@ def check_texts(findings: Findings, texts: Sequence[tuple[Path, Text]]) -> None:
         if fleet.template is not None:
             edges.setdefault(f"fleet.{name}", {})[f"template.{fleet.template}"] = ("fleets", name, "template")
     _check_cycles(findings, edges)
+
+
+def check_lengths(findings: Findings) -> None:
+    """Of variables of the environment that a shell on a pod is given; what is not known yet may still be too long."""
+    environments: list[tuple[Path, Mapping[str, Text]]] = [
+        (("fleets", name, "bootstrap", "env"), fleet.bootstrap.env)
+        for name, fleet in findings.blocks("fleets")
+        if fleet.bootstrap is not None
+    ]
+    environments += ((("tasks", name, "env"), task.env) for name, task in findings.blocks("tasks"))
+    for path, environment in environments:
+        for key, text in environment.items():
+            if text.known and len(f"{key}={text.reveal()}".encode()) >= LONGEST_VARIABLE_BYTES:
+                limit = f"{LONGEST_VARIABLE_BYTES // 1024} KiB"
+                message = f"{key} is longer than {limit}, the most that Linux gives a program in one variable"
+                findings.error((*path, key), "too-long", message, hint="send it as a file: `files:`")
 
 
 def _check_text(findings: Findings, path: Path, text: Text) -> None:

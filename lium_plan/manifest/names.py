@@ -60,7 +60,10 @@ class _Names:
         if root == "env":
             if key not in self.inputs.environ:
                 raise MissingValue(f"the environment variable {key} is not set")
-            return self.inputs.environ[key], self.sensitive_environment
+            value = self.inputs.environ[key]
+            if any("\ud800" <= char <= "\udfff" for char in value):  # how Python keeps bytes that are no text
+                raise ExpressionError(f"the environment variable {key} is not UTF-8 text")
+            return value, self.sensitive_environment
         if key not in self.inputs.variables:
             near = get_close_matches(key, list(self.inputs.variables), 1, 0.6)
             hint = f"; did you mean 'var.{near[0]}'?" if near else ": declare it under `variables:`"

@@ -15,7 +15,7 @@ from lium_plan.kinds.protocol import Record
 from lium_plan.lium.errors import LiumError, NotFoundError
 from lium_plan.operations.connecting import connect
 from lium_plan.operations.hiding import hiding
-from lium_plan.operations.reaching import one_record, pod_under
+from lium_plan.operations.reaching import key_path, one_record, pod_under
 from lium_plan.operations.states import load_state
 from lium_plan.operations.visiting import task_status
 from lium_plan.settings import VARIABLE_PREFIX, Settings
@@ -131,12 +131,11 @@ async def _open(settings: Settings, pod: Record) -> Session:
         raise Failure(ExitCode.ERROR, (found,)) from None
     except LiumError:
         pass  # what was last seen may still do
-    key = pod.attributes.get("ssh_key")
     try:
         return await SshConnector().open(
             parse_connect_command(written),
             pin=PinStore(settings.state_dir / "known_hosts").pin(str(pod.id)),
-            key_path=Path(key) if isinstance(key, str) else settings.require_ssh_key(),
+            key_path=key_path(settings, pod),
             deadline_s=CONNECT_S,
         )
     except SshError as failure:

@@ -9,7 +9,8 @@ from lium_plan.addresses import AddressError, parse_pattern, suggestion
 from lium_plan.answers import Place
 from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
 from lium_plan.kinds.protocol import Record
-from lium_plan.kinds.sessions import restarted_since
+from lium_plan.kinds.services import SshKeys
+from lium_plan.kinds.sessions import key_of, restarted_since
 from lium_plan.lium.errors import LiumError, NotFoundError
 from lium_plan.operations.connecting import connect
 from lium_plan.operations.outside import REAL, Outside
@@ -143,7 +144,7 @@ def _place(settings: Settings, record: Record, written: str | None) -> Place:
         user=where.user,
         host=where.host,
         port=where.port,
-        key_path=_key_path(settings, record),
+        key_path=key_path(settings, record),
         known_hosts=pin,
         pinned=pin.exists(),
         gpu=str(facts.get("gpu") or ""),
@@ -151,10 +152,12 @@ def _place(settings: Settings, record: Record, written: str | None) -> Place:
     )
 
 
-def _key_path(settings: Settings, record: Record) -> Path:
-    """The key that the pod was checked with when it was rented, else the user's default."""
-    known = record.attributes.get("ssh_key")
-    return Path(known) if isinstance(known, str) else settings.require_ssh_key().absolute()
+def key_path(settings: Settings, record: Record) -> Path:
+    """The key that the pod was checked with when it was rented; the user's default where that is there no more."""
+    try:
+        return key_of(SshKeys(settings.ssh_key_path), record).absolute()
+    except FileNotFoundError:
+        return settings.require_ssh_key()  # says what is missing
 
 
 def _failure(code: str, record: Record, message: str, hint: str | None) -> Failure:

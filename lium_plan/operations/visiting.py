@@ -14,6 +14,7 @@ from lium_plan.answers import GpuUse
 from lium_plan.diagnostics import in_words
 from lium_plan.kinds.protocol import Observation, Presence, Record
 from lium_plan.kinds.services import SshKeys
+from lium_plan.kinds.sessions import key_of
 from lium_plan.settings import Settings
 from lium_plan.ssh.coordinates import parse_connect_command
 from lium_plan.ssh.detached import Ending, Probe, TaskState, follow_log, probe
@@ -92,11 +93,10 @@ def _where(pod: Record, seen: Observation | None) -> str | None:
 
 
 async def _open(settings: Settings, connector: Connector, pod: Record, where: str) -> Session:
-    key = pod.attributes.get("ssh_key")
     return await connector.open(
         parse_connect_command(where),
         pin=PinStore(settings.state_dir / "known_hosts").pin(str(pod.id)),
-        key_path=SshKeys(settings.ssh_key_path).private_key(key if isinstance(key, str) else None),
+        key_path=key_of(SshKeys(settings.ssh_key_path), pod),
         deadline_s=ANSWER_S,
     )
 

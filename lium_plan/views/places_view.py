@@ -25,8 +25,9 @@ def ssh_options(place: Place) -> tuple[str, ...]:
 
 def ssh_command(place: Place, command: Sequence[str] = ()) -> tuple[str, ...]:
     """The arguments of the system's `ssh`; it joins the words of `command` with spaces, for the pod's shell."""
-    options = tuple(part for option in ssh_options(place) for part in ("-o", option))
-    login = ("-i", str(place.key_path), "-p", str(place.port), *options, f"{place.user}@{place.host}")
+    identity = f"IdentityFile={_option_path(str(place.key_path))}"  # `-i` takes no path with a %
+    options = tuple(part for option in (identity, *ssh_options(place)) for part in ("-o", option))
+    login = ("-p", str(place.port), *options, f"{place.user}@{place.host}")
     return ("ssh", *login, *(("--", *command) if command else ()))
 
 

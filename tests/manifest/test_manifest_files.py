@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -156,6 +157,30 @@ def test_the_order_of_values(tmp_path: Path) -> None:
     assert value(environ=environ, var_files=[one]) == "one"
     assert value(environ=environ, var_files=[one, two]) == "two"
     assert value(environ=environ, var_files=[one, two], variables={"a": "line"}) == "line"
+
+
+SETUP = "project: demo\nfleets: {a: {resources: {gpu: H100}, image: ubuntu, ttl: 6h, bootstrap: {commands: [x], env: {A: '%s'}}}}\n"
+
+
+def faults(folder: Path, manifest: str, **given: object) -> list[str]:
+    written(folder, {"lium.yaml": manifest})
+    with pytest.raises(Failure) as caught:
+        load([folder], stack="s", **given)  # type: ignore[arg-type]
+    return [f"{item.position and item.position.line} {item.code}: {item.message}" for item in caught.value.diagnostics]
+
+
+def test_a_variable_of_the_environment_that_is_no_text_is_named(tmp_path: Path) -> None:
+    found = faults(tmp_path, SETUP % "${{ env.BAD }}", environ={"BAD": os.fsdecode(b"ab\xff")})
+    assert found == ["2 bad-expression: the environment variable BAD is not UTF-8 text"]
+
+
+def test_a_value_that_no_program_could_be_given_is_refused(tmp_path: Path) -> None:
+    limit = 128 * 1024
+    (tmp_path / "big").write_text("x" * (limit - len("A=")))
+    (found,) = faults(tmp_path, SETUP % '${{ file("big") }}')
+    assert found.startswith("2 too-long: A is longer than 128 KiB")
+    (tmp_path / "big").write_text("x" * (limit - len("A=") - 1))
+    load([tmp_path], stack="s")
 
 
 def test_a_var_file_is_checked_and_never_shown(tmp_path: Path) -> None:

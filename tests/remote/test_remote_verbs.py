@@ -86,6 +86,21 @@ def test_another_host_key_than_the_pinned_one_is_refused(applied: Project) -> No
         pin.write_text(kept)
 
 
+def test_a_key_that_was_moved_is_taken_from_where_it_is_now(applied: Project) -> None:
+    """Also below a directory whose name OpenSSH would expand."""
+    there = applied.home / "k%d" / "key"
+    there.parent.mkdir()
+    applied.key_path.rename(there)
+    moved = with_env(applied, LIUM_SSH_KEY_PATH=str(there))
+    try:
+        assert moved.run("ssh", "fleet.my-fleet[worker]", "--", "echo in", expect=0).out == "in\n"
+        assert "running" in moved.run("logs", "task.serve", expect=0).err
+        planned = moved.run("plan", "--json", expect=0).json
+        assert (planned["actions"], planned["diagnostics"]) == ([], [])
+    finally:
+        there.rename(applied.key_path)
+
+
 def test_the_configuration_for_openssh_works_with_it(applied: Project, tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text(applied.run("ssh-config", expect=0).out)
