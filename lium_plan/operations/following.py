@@ -25,6 +25,7 @@ from lium_plan.ssh.detached import follow_log, probe
 from lium_plan.ssh.errors import ConnectionLost, SshError
 from lium_plan.ssh.pins import PinStore
 from lium_plan.ssh.protocol import Session
+from lium_plan.state.lock import Liveness, liveness, read_owner
 from lium_plan.state.model import State
 
 CONNECT_S = 60.0
@@ -52,6 +53,8 @@ async def show_log(settings: Settings, address: str, *, follow: bool, out: Out, 
         raise Failure(ExitCode.ERROR, (error("no-log", message, address=str(record.address)),))
     await _from_file(settings, record, path, follow=follow, out=out)
     now = load_state(settings).record(record.address) or record
+    if now.status == "running" and _is_left(settings):
+        say("the lium-plan that wrote this is gone: `lium-plan apply` goes on where it was")
     return LogEnd(now.status, _exit_code(now))
 
 
@@ -67,7 +70,7 @@ async def _from_file(settings: Settings, record: Record, path: Path, *, follow: 
     looked = 0
     with path.open("rb") as file:
         while True:
-            running = follow and (looked % 4 != 0 or _is_running(settings, record.address))
+            running = follow and (looked % 4 != 0 or _is_written(settings, record.address))
             while chunk := file.read(CHUNK_BYTES):
                 out(chunk)
             if not running:
@@ -76,9 +79,15 @@ async def _from_file(settings: Settings, record: Record, path: Path, *, follow: 
             await asyncio.sleep(LOOK_EVERY_S)
 
 
-def _is_running(settings: Settings, address: Address) -> bool:
+def _is_written(settings: Settings, address: Address) -> bool:
     record = load_state(settings).record(address)
-    return record is not None and record.status == "running"
+    return record is not None and record.status == "running" and not _is_left(settings)
+
+
+def _is_left(settings: Settings) -> bool:
+    """Whether the last run was killed: then nobody writes, whatever the state says."""
+    owner = read_owner(settings.state_dir / f"{settings.stack}.lock")
+    return owner is not None and liveness(owner) is Liveness.DEAD
 
 
 # --- read on the pod -----------------------------------------------------------------------------------------
