@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lium_plan.ssh.errors import BadScript
-from lium_plan.ssh.posix import AS_USER, AS_USER_SOURCE, AT_HOME, BASE, IMAGE_ENV, RECORDS, RUN_RECORDS
+from lium_plan.ssh.posix import AS_USER, AS_USER_SOURCE, AT_HOME, BASE, GROUP, IMAGE_ENV, RECORDS, RUN_RECORDS
 from lium_plan.ssh.protocol import Completed, OnOutput, Session, discard
 from lium_plan.ssh.quoting import check_name, quote, quote_path
 
@@ -40,14 +40,19 @@ _RESERVED = frozenset(
 
 _RUN = r"""
 # Waits for the caller to leave, which ends stdin, and then ends what runs. Where the shell leads no process group
-# the group may be the server's own, and only the shell is told.
+# the group may be the server's own, and only the shell is told. As long as this waits, the run counts as going on.
 __lp_watch() {
     exec >/dev/null 2>&1
     trap '' TERM
     while read -r __lp_line; do :; done <&3
     if [ "$__lp_group" = "$$" ]; then
+        read -r __lp_own __lp_line </proc/self/stat
         kill -s TERM -- "-$$"
-        sleep 5
+        __lp_left=25
+        while [ "$__lp_left" -gt 0 ] && __lp_group_runs "$$" "$__lp_own"; do
+            sleep 0.2 || { sleep 1; __lp_left=$((__lp_left - 4)); }
+            __lp_left=$((__lp_left - 1))
+        done
         kill -s KILL -- "-$$"
     else
         kill -s KILL "$$"
@@ -73,27 +78,24 @@ _MARKERS = r"""
 __lp_begin() {
     __lp_use_marks "$__lp_markers"
     [ -d "$__lp_dir" ] || mkdir -m 700 -p "$__lp_dir" || { __lp_say "$__lp_dir can't be made"; return 1; }
-    if ! __lp_has_ended && __lp_recorded_alive "$__lp_marks.run"; then
+    if ! __lp_has_ended && __lp_goes_on; then
         __lp_say "an earlier run of the same (process $__lp_pid) still goes on"
         return 1
     fi
     [ ! -e "$__lp_marks.run" ] ||
         rm -f "$__lp_marks.run" "$__lp_marks.exit" "$__lp_marks.steps" "$__lp_marks.begun"
     __lp_name_self
-    echo "$__lp_self" >"$__lp_marks.run" && exec 9>"$__lp_marks.steps" || return 1
+    echo "$__lp_self" >"$__lp_marks.run" || return 1
     # So that the end can be written when the disk is full.
     echo '                                ' >"$__lp_marks.exit"
     __lp_done=0
     while [ "$__lp_done" -lt "$__lp_first" ]; do
-        echo "$__lp_done as-before" >&9
+        echo "$__lp_done as-before"
         __lp_done=$((__lp_done + 1))
-    done
+    done >"$__lp_marks.steps" || return 1
 }
 __lp_begun() { : >"$__lp_marks.begun"; }
-__lp_end() {
-    exec 9>&-
-    echo "$1 ended" 1<>"$__lp_marks.exit"
-}
+__lp_end() { echo "$1 ended" 1<>"$__lp_marks.exit"; }
 """
 
 _NO_MARKERS = r"""
@@ -102,38 +104,34 @@ __lp_begun() { return 0; }
 __lp_end() { return 0; }
 """
 
-_STEP = '__lp_step() { echo "$1" >&9; }\n'
-
-# After each command but the last its number, and whether the shell is as it was before the first: then what follows
-# comes out the same in a fresh shell. The beginning is kept in an unlinked file, since it may hold secrets.
-_STEPS = r"""
-__lp_shell() (
-    set +eux
-    unset -v __lp_script __lp_all __lp_old __lp_line
-    pwd
-    umask
-    echo "$1"
-    { set; export -p; } | while IFS= read -r __lp_line; do
-        case $__lp_line in
-            __lp_* | _=* | "export _="* | LINENO=* | PPID=* | OPT*=* | RANDOM=* | SRANDOM=* | SECONDS=* ) ;;
-            EPOCH*=* | BASH*=* | FUNCNAME=* | PIPESTATUS=* | SHELLOPTS=* ) ;;
-            *) echo "$__lp_line" ;;
-        esac
-    done
-)
+# After each command its number, and after all but the last whether the shell is as it was before the first: then what
+# follows comes out the same in a fresh shell. By path, since every descriptor is the commands' own.
+_STEP = r"""
 __lp_step() {
-    __lp_flags=$-  # busybox drops -e in a substitution
     if [ "$2" = last ]; then
-        echo "$1" >&9
-    elif [ "$(cat </proc/self/fd/7)" = "$(__lp_shell "$__lp_flags")" ]; then
-        echo "$1 as-before" >&9
+        echo "$1"
+    elif [ "$3" = "$__lp_before" ]; then
+        echo "$1 as-before"
     else
-        echo "$1 changed" >&9
-    fi 2>/dev/null
+        echo "$1 changed"
+    fi >>"$__lp_marks.steps" || :
 }
-( umask 077; : >"${__lp_marks-}.shell" ) 2>/dev/null &&
-    __lp_shell "$-" >"$__lp_marks.shell" 2>/dev/null && exec 7<"$__lp_marks.shell" && rm -f "$__lp_marks.shell"
 """
+
+# What the shell is like, without what changes by itself. Read where the commands are: a function has arguments of its
+# own, and shows in bash's variables. Kept in a variable, which no process list and no file shows. Options and the
+# number of arguments stand outside, since busybox drops -e in a substitution.
+_LOOK = r"""__lp_look='
+set +o
+set +eux
+pwd
+umask
+command unset -v __lp_before __lp_script __lp_all __lp_old __lp_line _ LINENO RANDOM SRANDOM SECONDS HISTCMD
+command unset -v EPOCHSECONDS EPOCHREALTIME BASHPID BASH_COMMAND BASH_SUBSHELL BASH_CMDS BASH_MONOSECONDS
+set
+export -p'
+"""
+_SHELL = '"$- $# $(eval "$__lp_look")"'
 
 
 def join_commands(commands: Sequence[str], *, steps: bool, first_step: int = 0) -> str:
@@ -142,7 +140,9 @@ def join_commands(commands: Sequence[str], *, steps: bool, first_step: int = 0) 
     Each is read by itself, so that a here-document or a quote that one leaves open never takes the others in.
     """
     several = len(commands) > 1
-    parts = ["" if not steps else _STEPS if several else _STEP]
+    parts = [_STEP] if steps else []
+    if steps and several:
+        parts.append(f"{_LOOK}{{ __lp_before={_SHELL} || :; }} 2>/dev/null\n")
     for index, command in enumerate(commands):
         last = index + 1 == len(commands)
         # `:`, since under `set -e` an `eval` that ends with `false && true` ends the shell, which that alone does not.
@@ -150,7 +150,8 @@ def join_commands(commands: Sequence[str], *, steps: bool, first_step: int = 0) 
         text = command if last and not steps else f"{command}\n\n:"
         parts.append(f"eval {quote(text, f'command {index + 1}')}\n")
         if steps:
-            parts.append(f"__lp_step {first_step + index} {'last' if last else 'more'}\n")
+            how = "last" if last else f"more {_SHELL}"
+            parts.append(f"{{ __lp_step {first_step + index} {how}; }} 2>/dev/null\n")
     return "".join(parts)
 
 
@@ -198,12 +199,13 @@ def run_script(
     first_step: int = 0,
 ) -> bytes:
     """What `run_in_image` sends to `LAUNCH`. It ends with the only line that acts, so a torn one does nothing."""
-    steps = markers is not None
+    steps = markers is not None and user == ROOT  # the records are root's
     parts = [
         BASE,
         AT_HOME,
         IMAGE_ENV,
-        RECORDS + RUN_RECORDS if steps else "",
+        GROUP,
+        "" if markers is None else RECORDS + RUN_RECORDS,
         "" if user == ROOT else AS_USER,
         enter_and_run(join_commands(commands, steps=steps, first_step=first_step), env=env, cwd=cwd, user=user),
         "" if markers is None else f"__lp_markers={quote_path(markers)} __lp_first={first_step}\n",
@@ -229,10 +231,10 @@ async def run_in_image(
     """Run `commands` in one `sh -eu` as the image would, on one channel, and return its status.
 
     `user` is `root`, `image` or a user of the image. With `markers` (a path, relative to the login directory) the pod
-    records what has finished in files whose names begin with it, for `markers.read_markers`; a run that still goes on
-    there is not started again. `first_step` is the number of the first of `commands` there, when those before it had
-    finished in an earlier run. `LAUNCHER_FAILED` means that no command started. Never repeats anything. Raises
-    `BadScript` for what no shell can carry, and what `Session.run` raises.
+    records what has finished in files whose names begin with it, for `markers.read_markers` (another user's commands
+    as a whole); a run that still goes on there is not started again. `first_step` is the number of the first of
+    `commands` there, when those before it had finished in an earlier run. `LAUNCHER_FAILED` means that no command
+    started. Never repeats anything. Raises `BadScript` for what no shell can carry, and what `Session.run` raises.
     """
     script = run_script(commands, env=env, cwd=cwd, user=user, markers=markers, first_step=first_step)
     return await session.run(LAUNCH, stdin=script, keep_stdin_open=True, on_output=on_output, timeout_s=timeout_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lium_plan.ssh.posix import AT_HOME, BASE, RECORDS, RUN_RECORDS
+from lium_plan.ssh.posix import AT_HOME, BASE, GROUP, RECORDS, RUN_RECORDS
 from lium_plan.ssh.protocol import Session
 from lium_plan.ssh.quoting import quote_path
 from lium_plan.ssh.reports import ask
@@ -38,7 +38,7 @@ if __lp_has_ended; then
     echo "lium-plan:exited $__lp_code"
 elif ! __lp_has_begun; then
     echo lium-plan:never-started
-elif __lp_recorded_alive "$__lp_marks.run"; then
+elif __lp_goes_on; then
     echo lium-plan:running
 elif __lp_has_ended; then
     echo "lium-plan:exited $__lp_code"
@@ -59,7 +59,7 @@ exit 0
 
 async def read_markers(session: Session, markers: str, *, timeout_s: float) -> Markers:
     """What the run with these `markers` has done so far (see `image_env.run_in_image`)."""
-    script = f"{BASE}{AT_HOME}{RECORDS}{RUN_RECORDS}__lp_use_marks {quote_path(markers)}\n{_READ}"
+    script = f"{BASE}{AT_HOME}{RECORDS}{GROUP}{RUN_RECORDS}__lp_use_marks {quote_path(markers)}\n{_READ}"
     state, status, steps = RunState.NEVER_STARTED, None, []
     as_before = restarted = begun = False
     for line in await ask(session, script, timeout_s=timeout_s):

@@ -18,6 +18,7 @@ __lp_stat_of() {
     __lp_state='' __lp_parent='' __lp_group='' __lp_start=''
     read -r __lp_stat 2>/dev/null <"/proc/$1/stat" || return 1
     set -- ${__lp_stat##*) }
+    [ "$#" -gt 19 ] || return 1
     __lp_state=$1 __lp_parent=$2 __lp_group=$3
     shift 19
     __lp_start=$1
@@ -168,6 +169,9 @@ __lp_exec_as() {
         exec setpriv --reuid "$__lp_uid" --regid "$__lp_gid" --clear-groups sh -c "$2"
     elif chroot --userspec="$__lp_uid:$__lp_gid" --groups="$__lp_gid" --skip-chdir / true 2>/dev/null; then
         exec chroot --userspec="$__lp_uid:$__lp_gid" --groups="$__lp_gid" --skip-chdir / sh -c "$2"
+    elif su -m -s /bin/sh "$__lp_user" --session-command true 2>/dev/null; then
+        # util-linux's `-c` begins a session of its own, which no signal to ours reaches.
+        exec su -m -s /bin/sh "$__lp_user" --session-command "$2"
     elif su -m -s /bin/sh "$__lp_user" -c true 2>/dev/null; then
         exec su -m -s /bin/sh "$__lp_user" -c "$2"
     fi
@@ -209,6 +213,19 @@ __lp_recorded_alive() {
 }
 """
 
+GROUP = r"""
+# Whether a process of group $1 other than process $2 still runs. A zombie has ended.
+__lp_group_runs() {
+    kill -0 "-$1" 2>/dev/null || return 1  # busybox fails for `--`, dash for `-s 0` without it
+    for __lp_entry in /proc/[0-9]*; do
+        __lp_entry=${__lp_entry#/proc/}
+        [ "$__lp_entry" != "${2-}" ] && __lp_stat_of "$__lp_entry" && [ "$__lp_group" = "$1" ] || continue
+        case $__lp_state in Z | X) ;; *) return 0 ;; esac
+    done
+    return 1
+}
+"""
+
 RUN_RECORDS = r"""
 # What a run leaves whose caller waits for it: files whose names begin with $__lp_marks, of all runs in one directory,
 # which the first of them makes. Written in place: one without its last word is not there yet.
@@ -221,6 +238,13 @@ __lp_has_begun() { read -r __lp_pid __lp_since __lp_on __lp_leads 2>/dev/null <"
 __lp_has_ended() {
     __lp_code='' __lp_word=''
     read -r __lp_code __lp_word 2>/dev/null <"$__lp_marks.exit" && [ "$__lp_word" = ended ]
+}
+# Whether its commands still run: its shell, or what that has left of its process group without an end of its own.
+__lp_goes_on() {
+    __lp_recorded_alive "$__lp_marks.run" && return 0
+    # Another process with the shell's pid is only there when nothing of its group is.
+    [ "${__lp_leads-}" = 1 ] && [ "$__lp_on" = "$__lp_boot" ] && [ "${__lp_start:-$__lp_since}" = "$__lp_since" ] &&
+        __lp_group_runs "$__lp_pid"
 }
 """
 

@@ -67,6 +67,10 @@ _HOST_KEYS = (
     "ssh-ed25519,ecdsa-sha2-nistp256,ecdsa-sha2-nistp384,ecdsa-sha2-nistp521,rsa-sha2-512,rsa-sha2-256"
 ).split(",")
 _CLOSE_S = 1.0
+_QUIET_S = 3.0
+_REST_S = 30.0
+"""A command that has ended may have left somebody who holds its output open: the rest of it is waited for until nothing
+has come for `_QUIET_S`, and no longer than `_REST_S`."""
 _AGENT_S = 10.0
 _CHUNK_BYTES = 4 << 20
 _SIGNALS = {signal.name.removeprefix("SIG"): signal.value for signal in signal.Signals}
@@ -280,6 +284,8 @@ class _Exec(asyncssh.SSHClientSession[bytes]):
         # A connection may be lost while the command is asked for, or is kept: nobody waits for it then.
         self.ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         self._status: int | None = None
+        self._rest_until = 0.0
+        self._quiet: asyncio.TimerHandle | None = None
         self._channel: asyncssh.SSHClientChannel[bytes] | None = None
 
     def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
@@ -302,6 +308,8 @@ class _Exec(asyncssh.SSHClientSession[bytes]):
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         if self.ended.done():
             return
+        if self._status is not None:
+            self._await_rest()
         try:
             self.on_output(data)
         except BaseException as error:  # raised by `run`, not swallowed by the protocol machine
@@ -313,12 +321,32 @@ class _Exec(asyncssh.SSHClientSession[bytes]):
         return True  # a command may close its output long before it ends
 
     def exit_status_received(self, status: int) -> None:
-        self._status = status
+        self._take_status(status)
 
     def exit_signal_received(self, signal: str, core_dumped: bool, msg: str, lang: str) -> None:
-        self._status = 128 + _SIGNALS.get(signal, 0)
+        self._take_status(128 + _SIGNALS.get(signal, 0))
+
+    def _take_status(self, status: int) -> None:
+        self._status = status
+        self._rest_until = asyncio.get_running_loop().time() + _REST_S
+        self._await_rest()
+
+    def _await_rest(self) -> None:
+        """The server closes the channel only when nobody holds the command's output open any more."""
+        if self._quiet is not None:
+            self._quiet.cancel()
+        loop = asyncio.get_running_loop()
+        self._quiet = loop.call_at(min(loop.time() + _QUIET_S, self._rest_until), self._leave_rest)
+
+    def _leave_rest(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(self._status)
+        if self._channel is not None:
+            self._channel.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._quiet is not None:
+            self._quiet.cancel()
         if self.ended.done():
             return
         if self._status is None and exc is not None:

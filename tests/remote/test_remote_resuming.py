@@ -37,6 +37,8 @@ def test_the_first_command_of_a_retry(found: Markers, first: int) -> None:
     "command",
     [
         "redis-server &",
+        "redis-server &> log",
+        "redis-server >log 2>&1&",
         "(sleep 1; run) & wait",
         "greet() { echo hi; }",
         "greet () { echo hi; }",
@@ -45,6 +47,7 @@ def test_the_first_command_of_a_retry(found: Markers, first: int) -> None:
         "source venv/bin/activate",
         "true; . ./env",
         "exec >/tmp/log",
+        "exec>log",
         "trap 'rm -f x' EXIT",
         "alias ll=ls",
         'eval "$(ssh-agent)"',
@@ -59,7 +62,7 @@ def test_a_command_that_may_leave_something_in_the_shell_is_done_again(command: 
 
 @pytest.mark.parametrize(
     "command",
-    ["make >log 2>&1", "make &>log", "a && b", "a 2>&1 | b", "cp ./a .", "ls ..", "echo x >&2", "echo 'a.b'"],
+    ["make >log 2>&1", "a && b", "a 2>&1 | b", "cp ./a .", "ls ..", "echo x >&2", "echo 'a.b'"],
 )
 def test_ordinary_commands_are_not_taken_for_such(command: str) -> None:
     assert first_command((command, "false"), markers(1)) == 1

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import os
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -31,8 +34,8 @@ WEIRD = {
 
 async def _run(session: Session, commands: Sequence[str], **kwargs: object) -> tuple[int, bytes]:
     out = bytearray()
-    kwargs.setdefault("env", {})
-    done = await run_in_image(session, commands, on_output=out.extend, timeout_s=20, **kwargs)  # type: ignore[arg-type]
+    kwargs = {"env": {}, "on_output": out.extend, **kwargs}
+    done = await run_in_image(session, commands, timeout_s=20, **kwargs)  # type: ignore[arg-type]
     return done.exit_status, bytes(out)
 
 
@@ -138,7 +141,7 @@ def test_another_user(shell: Shell, user: str) -> None:
         assert b"setpriv" in out
     else:
         assert (status, out) == (3, b"65534\ns\n")
-        assert steps.read_text() == "0 changed\n"
+        assert steps.read_text() == "", "the records are root's"
     status, out = asyncio.run(_run(session, ["echo ran"], user="no-such-user"))
     assert (status, out) == (LAUNCHER_FAILED, b"lium-plan: the image has no user no-such-user\n")
 
@@ -240,14 +243,21 @@ def test_markers_tell_what_has_finished(shell: Shell) -> None:
     [
         ("echo x >file; (cd /; A=1); sh -c 'cd /; export A=1'", True),
         ("export B; umask $(umask)", True),
+        ("set --; true | cat; : ${RANDOM-} ${SECONDS-} ${EPOCHREALTIME-} ${BASHPID-} ${BASH_COMMAND-}", True),
         ("cd /", False),
         ("A=1", False),
+        ("OPTS=-j4", False),
+        ("EPOCHS=10", False),
+        ("BASH_X=1", False),
         ("A='two\nlines'", False),
         ("unset HOME", False),
         ("PATH=/nowhere:$PATH", False),
         ("umask 077", False),
         ("set +e", False),
         ("set -f", False),
+        ("set -- one two", False),
+        ("if (set -o pipefail) 2>/dev/null; then set -o pipefail; else set -f; fi", False),
+        ("shopt -s nullglob 2>/dev/null || set -f", False),
     ],
 )
 def test_markers_tell_whether_a_command_changed_the_shell(shell: Shell, command: str, as_before: bool) -> None:
@@ -265,28 +275,74 @@ def test_markers_tell_whether_a_command_changed_the_shell(shell: Shell, command:
     assert left == [], "what the shell held must not stay on the disk"
 
 
+def test_every_descriptor_is_the_commands_own(shell: Shell) -> None:
+    session = shell.session(environment=CONFINED)
+
+    def outcome(*commands: str) -> tuple[int, bytes, tuple[int, ...]]:
+        status, out = asyncio.run(_run(session, commands, markers="m"))
+        return status, out, asyncio.run(read_markers(session, "m", timeout_s=10)).finished_steps
+
+    opened = "exec 3>file 4>&3 5>&3 6>&3 7>&3 8>&3 9>&3"
+    assert outcome(opened, "echo mine >&9", "exec 3>&- 7>&- 9>&-", "echo end") == (0, b"end\n", (0, 1, 2, 3))
+    assert (shell.home / "file").read_bytes() == b"mine\n"
+    # What can't be recorded is no fault of theirs.
+    assert outcome("rm m.steps; mkdir m.steps", "echo $?", "echo end") == (0, b"0\nend\n", ())
+
+
 def test_commands_end_when_their_caller_leaves(shell: Shell) -> None:
     """The pod's own shells are the witnesses: one waits for the end of the other."""
 
     async def scenario() -> Markers:
-        begun = asyncio.Event()
-        running = asyncio.create_task(
-            run_in_image(
-                shell.session(environment=CONFINED),
-                ["sleep 300 & echo $!; wait"],
-                env={},
-                markers="m",
-                on_output=lambda _: begun.set(),
-                timeout_s=60,
-            )
-        )
-        await begun.wait()
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        return await read_markers(shell.session(), "m", timeout_s=10)
+        await _left_behind(shell, "sleep 300 & echo $!; wait")
+        return await _over(shell)
 
     assert asyncio.run(scenario()) == Markers(RunState.LOST, (), None, begun=True)
+
+
+def test_a_run_goes_on_as_long_as_what_does_not_end_at_once(shell: Shell) -> None:
+    async def scenario() -> None:
+        stays = 'trap "" TERM; echo begun; exec >/dev/null 2>&1; while [ ! -e go ]; do sleep 0.05; done'
+        await _left_behind(shell, f"sh -c '{stays}'")
+        assert (await read_markers(shell.session(), "m", timeout_s=10)).state is RunState.RUNNING
+        status, out = await _run(shell.session(environment=CONFINED), ["echo twice"], markers="m")
+        assert (status, b"still goes on" in out) == (LAUNCHER_FAILED, True)
+        (shell.home / "go").touch()
+        assert (await _over(shell)).state is RunState.LOST
+
+    asyncio.run(scenario())
+
+
+def test_a_run_that_has_ended_does_not_go_on_with_what_it_left(shell: Shell) -> None:
+    async def scenario() -> None:
+        for _ in range(2):
+            status, _ = await _run(
+                shell.session(environment=CONFINED),
+                ["sleep 300 >/dev/null 2>&1 & echo $! >>pids"],
+                markers="m",
+            )
+            assert status == 0
+            assert (await read_markers(shell.session(), "m", timeout_s=10)).state is RunState.EXITED
+
+    asyncio.run(scenario())
+    for pid in (shell.home / "pids").read_text().split():
+        os.kill(int(pid), signal.SIGKILL)
+
+
+async def _left_behind(shell: Shell, command: str) -> None:
+    """The caller leaves a run when it has said something."""
+    begun = asyncio.Event()
+    session = shell.session(environment=CONFINED)
+    running = asyncio.create_task(_run(session, [command], markers="m", on_output=lambda _: begun.set()))
+    await begun.wait()
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+async def _over(shell: Shell) -> Markers:
+    while (found := await read_markers(shell.session(), "m", timeout_s=10)).state is RunState.RUNNING:
+        pass
+    return found
 
 
 def test_over_ssh_a_run_that_is_given_up_ends_on_the_machine(tmp_path: Path, key_path: Path) -> None:

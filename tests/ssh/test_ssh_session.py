@@ -135,6 +135,20 @@ def test_what_on_output_raises_ends_the_command(on_each: Callable[[Scenario], No
     on_each(scenario)
 
 
+@pytest.mark.parametrize("on_each", ["openssh", "sim", "sim-confined"], indirect=True)
+def test_a_command_has_ended_though_what_it_left_holds_its_output(on_each: Callable[[Scenario], None]) -> None:
+    async def scenario(session: Session) -> None:
+        out = bytearray()
+        left = "(sleep 0.3; echo more; exec sleep 60) & echo $!; exit 3"
+        done = await session.run(left, on_output=out.extend, timeout_s=20)
+        assert done.exit_status == 3
+        pid, more = out.split()
+        assert more == b"more", "what comes soon is not lost"
+        await session.run(f"kill {pid.decode()}", timeout_s=5)
+
+    on_each(scenario)
+
+
 def test_put(on_each: Callable[[Scenario], None], place: str, tmp_path: Path) -> None:
     big = tmp_path / "big"
     big.write_bytes(bytes(range(256)) * 4096)
@@ -205,7 +219,7 @@ def test_follow(on_each: Callable[[Scenario], None], place: str) -> None:
 
         async with asyncio.timeout(20):
             following = asyncio.create_task(session.follow(place, offset_bytes=2, on_output=on_output))
-            await session.run(f"echo abcd > {place}", timeout_s=5)
+            await session.run(f"echo abcd > {place}.new; mv {place}.new {place}", timeout_s=5)
             await until(b"cd\n")
             await session.run(f"echo more >> {place}", timeout_s=5)
             await until(b"more\n")

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from lium_plan.ssh.markers import Markers, RunState
 
 # What the pod's comparison of the shell before and after can't see: functions, sourced files, traps, aliases,
-# redirections, jobs. A word inside quotes counts too: beginning again is never wrong, only slower.
+# redirections, jobs (`&>` begins one everywhere but in bash). A word inside quotes counts too: beginning again is never
+# wrong, only slower.
 _LEAVES_SOMETHING = re.compile(
     r"\(\s*\)"
     r"|(?:^|[\s;&|({!])\.[ \t]+[^\s;&|)]"
-    r"|(?:^|[\s;&|({!])(?:source|exec|trap|alias|eval|function|coproc|nohup|setsid|disown|bg|ulimit|enable)(?=\s|$)"
-    r"|(?<![&><])&(?![&>])",
+    r"|(?:^|[\s;&|({!])(?:source|exec|trap|alias|eval|function|coproc|nohup|setsid|disown|bg|ulimit|enable)(?=[\s<>&|;)]|$)"
+    r"|(?<![&><])&(?!&)",
     re.MULTILINE,
 )
 

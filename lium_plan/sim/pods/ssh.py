@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 
 import asyncssh
+from asyncssh.packet import UInt32
 from asyncssh.stream import SSHTCPStreamSession
 
 from lium_plan.sim.pods.files import PodFiles
@@ -19,6 +20,8 @@ from lium_plan.sim.pods.processes import LaunchError
 
 _CHUNK = 1 << 16
 _CONTAINER_END_S = 0.2
+_LAST_OUTPUT_S = 0.1
+"""What a process wrote is sent before its status, unless something else holds its output open."""
 _VERSION = "LiumSim_1"
 _Read = Callable[[int], Awaitable[bytes]]
 BANNER = f"SSH-2.0-{_VERSION}\r\n".encode()
@@ -266,15 +269,27 @@ class _Conversation:
         sending = [self._send(session.stdout.read, self._process.stdout)]
         if session.stderr is not None:
             sending.append(self._send(session.stderr.read, self._process.stderr))
-        await asyncio.gather(*sending)
-        status = await asyncio.shield(session.process.ended)
+        sent = asyncio.gather(*sending)
+        try:
+            status = await asyncio.shield(session.process.ended)
+            await asyncio.wait({sent}, timeout=_LAST_OUTPUT_S)
+            told = not sent.done() and status >= 0
+            if told:
+                # What keeps the output open keeps the channel open, but not the status back: sshd sends it at once.
+                with contextlib.suppress(OSError, asyncssh.Error):
+                    self._process.channel._send_request(b"exit-status", UInt32(status))
+            await sent
+        finally:
+            sent.cancel()
         if status == -signal.SIGKILL:
             # Perhaps the whole container is being ended. Then its sshd could not have told how the command ended,
             # and this task is cancelled before the pause is over.
             await asyncio.sleep(_CONTAINER_END_S)
         with contextlib.suppress(OSError, asyncssh.Error):
             await _end_output(self._process)
-            if status < 0:
+            if told:
+                self._process.channel.close()
+            elif status < 0:
                 self._process.exit_with_signal(signal.Signals(-status).name.removeprefix("SIG"))
             else:
                 self._process.exit(status)
