@@ -4,7 +4,9 @@ A directory on the pod is the command's identity: `claim` (a directory, made onc
 does nothing), `run` (the runner's pid, start and boot), `group` (the same of the commands' process group),
 `script`, `log`, and at the end `exit`. The runner, in a session of its own, waits for the commands, writes
 `exit` and enforces the longest duration, also when nobody is connected. A pid alone proves nothing: PID 1 of
-a pod often reaps nothing (contract §15.11), and after a restart it is another process's.
+a pod often reaps nothing (contract §15.11), and after a restart it is another process's. Nor does the end of
+the commands' shell: what it started may handle TERM, or ignore it. `group` is there for as long as
+anything of theirs may live.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from enum import StrEnum
 
 from lium_plan.ssh.errors import SshError
 from lium_plan.ssh.image_env import LAUNCH, ROOT, join_commands, set_env_and_cwd
-from lium_plan.ssh.posix import AS_USER, AS_USER_SOURCE, AT_HOME, BASE, IMAGE_ENV, RECORDS
+from lium_plan.ssh.posix import AS_USER, AS_USER_SOURCE, AT_HOME, BASE, GROUP, IMAGE_ENV, RECORDS
 from lium_plan.ssh.protocol import OnOutput, Session
 from lium_plan.ssh.quoting import quote, quote_path
 from lium_plan.ssh.reports import MARK, ask
@@ -28,6 +30,7 @@ STOP_GRACE_S = 10
 class TaskState(StrEnum):
     NEVER_STARTED = "never-started"
     RUNNING = "running"
+    """Its runner lives, or, where that was killed, anything of its commands."""
     EXITED = "exited"
     LOST = "lost"
     """Started, no longer running, and no exit code: the pod was restarted, or the runner killed."""
@@ -50,6 +53,8 @@ class DetachedCommand:
     cwd: str | None = None
     user: str = ROOT
     max_duration_s: float | None = None
+    grace_s: float = STOP_GRACE_S
+    """From TERM to KILL when the longest duration is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ __lp_guard() {
     wait "$__lp_sleep"
     [ -e "$__lp_dir/exit" ] && exit
     : >"$__lp_dir/timed-out"
-    __lp_end_commands
+    __lp_end
 }
 
 __lp_guarded=''
@@ -92,8 +97,15 @@ __lp_status=$?
 __lp_how=by-itself
 [ ! -e "$__lp_dir/timed-out" ] || __lp_how=timed-out
 [ ! -e "$__lp_dir/stopped" ] || __lp_how=stopped
+if [ "$__lp_how" = timed-out ]; then
+    wait "$__lp_guarded"
+elif [ -n "$__lp_guarded" ]; then
+    kill "$__lp_guarded" 2>/dev/null
+fi
+[ "$__lp_how" = by-itself ] || __lp_await_end
+# A group's number is given out again once nobody is in it.
+__lp_lives || [ "$__lp_leads" != 1 ] || rm -f "$__lp_dir/group"
 __lp_record exit "$__lp_status $__lp_how"
-[ -z "$__lp_guarded" ] || kill "$__lp_guarded" 2>/dev/null
 exit 0
 """
 
@@ -112,41 +124,78 @@ eval "$__lp_script"
 """
 
 _ENDING = r"""
-__lp_descendants() {
-    echo "$1"
-    for __lp_entry in /proc/[0-9]*; do
-        __lp_stat_of "${__lp_entry#/proc/}" || continue
-        [ "$__lp_parent" != "$1" ] || ( __lp_descendants "${__lp_entry#/proc/}" )
-    done
-}
-
-# Signals the commands: their process group, or, where there is no setsid, each process below them.
-__lp_signal() {
-    __lp_recorded_alive "$__lp_dir/group"
-    [ -n "$__lp_pid" ] && [ "$__lp_on" = "$__lp_boot" ] || return 0
-    if [ "$__lp_leads" = 1 ]; then
-        kill -s "$1" -- "-$__lp_pid"
-    else
-        for __lp_one in $(__lp_descendants "$__lp_pid"); do kill -s "$1" "$__lp_one"; done
-    fi 2>/dev/null
-}
-
-# Waits for a file, at most so many fifths of a second.
-__lp_wait_for() {
-    __lp_left=$2
-    until [ -e "$__lp_dir/$1" ] || [ "$__lp_left" -le 0 ]; do
+# Waits until a command succeeds, at most so many fifths of a second.
+__lp_wait() {
+    __lp_left=$1
+    shift
+    until "$@"; do
+        [ "$__lp_left" -gt 0 ] || return 1
         sleep 0.2 2>/dev/null || { sleep 1; __lp_left=$((__lp_left - 4)); }
         __lp_left=$((__lp_left - 1))
     done
-    [ -e "$__lp_dir/$1" ]
 }
 
-__lp_end_commands() {
-    __lp_wait_for group 25
-    __lp_signal TERM
-    __lp_wait_for exit @GRACE@ || __lp_signal KILL
+# Whether anything of the commands lives: of their process group, or, where there is no setsid, of what has been seen
+# below their shell. The shell itself may have ended.
+__lp_lives() {
+    read -r __lp_pid __lp_since __lp_on __lp_leads 2>/dev/null <"$__lp_dir/group" || return 1
+    __lp_this_boot
+    [ "$__lp_on" = "$__lp_boot" ] || return 1
+    if [ "$__lp_leads" != 1 ]; then
+        __lp_seen_live
+    elif __lp_stat_of "$__lp_pid" && [ "$__lp_start" != "$__lp_since" ]; then
+        return 1  # nobody is left: the number has been given out again
+    else
+        __lp_group_runs "$__lp_pid"
+    fi
 }
-""".replace("@GRACE@", str(STOP_GRACE_S * 5))
+
+# Keeps what lives of $__lp_seen (PID:START), with all that is below it by now.
+__lp_seen=''
+__lp_seen_live() {
+    __lp_now=''
+    for __lp_one in ${__lp_seen:-$__lp_pid:$__lp_since}; do
+        case "$__lp_now " in *" $__lp_one "*) continue ;; esac
+        ! __lp_alive "${__lp_one%:*}" "${__lp_one#*:}" "$__lp_on" ||
+            __lp_now="$__lp_now $(echo $(__lp_below "${__lp_one%:*}"))"
+    done
+    __lp_seen=$__lp_now
+    [ -n "$__lp_seen" ]
+}
+__lp_below() {
+    __lp_stat_of "$1"
+    echo "$1:${__lp_start:--}"
+    for __lp_entry in /proc/[0-9]*; do
+        __lp_stat_of "${__lp_entry#/proc/}" || continue
+        [ "$__lp_parent" != "$1" ] || ( __lp_below "${__lp_entry#/proc/}" )
+    done
+}
+
+# To what `__lp_lives` has just found.
+__lp_signal() {
+    if [ "$__lp_leads" = 1 ]; then
+        kill -s "$1" -- "-$__lp_pid"
+    else
+        for __lp_one in $__lp_seen; do kill -s "$1" "${__lp_one%:*}"; done
+    fi 2>/dev/null
+}
+
+# Ends all that lives of the commands; fails where it can't.
+__lp_end() {
+    __lp_wait 25 __lp_has_begun_or_ended
+    ! __lp_lives || __lp_signal TERM
+    __lp_await_end
+}
+__lp_has_begun_or_ended() {
+    [ -e "$__lp_dir/group" ] || [ -e "$__lp_dir/exit" ] ||
+        { [ -e "$__lp_dir/run" ] && ! __lp_recorded_alive "$__lp_dir/run"; }
+}
+__lp_await_end() { __lp_wait "$__lp_grace" __lp_is_gone || __lp_wait 25 __lp_is_killed; }
+__lp_is_gone() { ! __lp_lives; }
+__lp_is_killed() { __lp_is_gone || { __lp_signal KILL; return 1; }; }
+
+__lp_runs() { __lp_recorded_alive "$__lp_dir/run" || __lp_lives; }
+"""
 
 _START = r"""
 mkdir -m 700 -p "$__lp_dir" || { __lp_say "$__lp_dir can't be made"; exit 125; }
@@ -178,7 +227,7 @@ __lp_exited() {
 }
 if __lp_exited; then :
 elif [ ! -d "$__lp_dir/claim" ]; then echo lium-plan:never-started
-elif __lp_wait_for run 5 && __lp_recorded_alive "$__lp_dir/run"; then echo lium-plan:running
+elif __lp_wait 5 test -e "$__lp_dir/run"; __lp_runs; then echo lium-plan:running
 elif __lp_exited; then :
 else echo lium-plan:lost
 fi
@@ -193,23 +242,14 @@ if mkdir "$__lp_dir/claim" 2>/dev/null; then echo lium-plan:forestalled; else ec
 exit 0
 """
 
+# What can't be ended still runs, whatever is written about it.
 _STOP = r"""
-if [ -d "$__lp_dir/claim" ] && [ ! -e "$__lp_dir/exit" ]; then
-    : >"$__lp_dir/stopped"
-    if __lp_recorded_alive "$__lp_dir/run"; then
-        __lp_end_commands
-        __lp_wait_for exit 25
-    elif __lp_recorded_alive "$__lp_dir/group"; then
-        __lp_signal TERM
-        __lp_left=@GRACE@
-        while [ "$__lp_left" -gt 0 ] && __lp_recorded_alive "$__lp_dir/group"; do
-            sleep 0.2 2>/dev/null || { sleep 1; __lp_left=$((__lp_left - 4)); }
-            __lp_left=$((__lp_left - 1))
-        done
-        __lp_signal KILL
-    fi
+if [ -d "$__lp_dir/claim" ]; then
+    [ -e "$__lp_dir/exit" ] || : >"$__lp_dir/stopped"
+    __lp_end || { echo lium-plan:running; exit 0; }
+    ! __lp_recorded_alive "$__lp_dir/run" || __lp_wait 25 test -e "$__lp_dir/exit"
 fi
-""".replace("@GRACE@", str(STOP_GRACE_S * 5))
+"""
 
 # Copies what has been written until the commands have ended; whether they have is asked before each copy.
 _FOLLOW = r"""
@@ -219,7 +259,7 @@ exec 3<&0
 __lp_watcher=$!
 while :; do
     __lp_ended=1
-    [ -e "$__lp_dir/exit" ] || ! __lp_recorded_alive "$__lp_dir/run" || __lp_ended=0
+    [ -e "$__lp_dir/exit" ] || ! __lp_runs || __lp_ended=0
     if [ -e "$__lp_dir/log" ]; then
         __lp_size=$(wc -c <"$__lp_dir/log")
         if [ "$__lp_size" -gt "$__lp_offset" ]; then
@@ -246,7 +286,7 @@ def start_script(command: DetachedCommand, task_dir: str) -> str:
         "__lp_script": join_commands(command.commands, steps=False),
         "__lp_max": longest,
         "__lp_as": command.user,
-        "__lp_runner": BASE + RECORDS + _ENDING + _RUNNER,
+        "__lp_runner": BASE + GROUP + RECORDS + _ending(command.grace_s) + _RUNNER,
         "__lp_inner": BASE + RECORDS + AS_USER + _INNER,
         "__lp_source": AS_USER_SOURCE,
     }
@@ -283,12 +323,13 @@ async def forestall(session: Session, task_dir: str, *, timeout_s: float) -> boo
     return "forestalled" in await ask(session, _about(task_dir) + _FORESTALL, timeout_s=timeout_s)
 
 
-async def stop(session: Session, task_dir: str, *, timeout_s: float) -> Probe:
-    """End the command: TERM to its group, KILL after `STOP_GRACE_S`; then what `probe` says.
+async def stop(session: Session, task_dir: str, *, grace_s: float = STOP_GRACE_S, timeout_s: float) -> Probe:
+    """End the command and all that it left in its group: TERM, KILL after `grace_s`; then what `probe` says.
 
-    Give it `STOP_GRACE_S` + 10 s at least. Stopping what has ended or never started changes nothing.
+    `RUNNING` when something of it can't be ended. Give it `grace_s` + 15 s at least. Stopping what never started, or
+    has ended and left nothing behind, changes nothing.
     """
-    return _probe(await ask(session, _about(task_dir) + _STOP + _PROBE, timeout_s=timeout_s))
+    return _probe(await ask(session, _about(task_dir, grace_s) + _STOP + _PROBE, timeout_s=timeout_s))
 
 
 async def follow_log(
@@ -329,8 +370,12 @@ async def follow_log(
     return reached
 
 
-def _about(task_dir: str) -> str:
-    return f"{BASE}{AT_HOME}{RECORDS}{_ENDING}__lp_use_dir {quote_path(task_dir)}\n"
+def _ending(grace_s: float) -> str:
+    return f"__lp_grace={math.ceil(grace_s * 5)}\n{_ENDING}"
+
+
+def _about(task_dir: str, grace_s: float = STOP_GRACE_S) -> str:
+    return f"{BASE}{AT_HOME}{GROUP}{RECORDS}{_ending(grace_s)}__lp_use_dir {quote_path(task_dir)}\n"
 
 
 def _probe(answer: Sequence[str]) -> Probe:

@@ -273,6 +273,39 @@ def test_a_changed_running_task_is_stopped_and_started_anew(fleet_of: Fleet) -> 
     assert seen_on(project, "cat ~/old") == "stopped\nstopped\n", "one that is no longer declared is stopped"
 
 
+def test_what_does_not_heed_term_or_was_left_behind_never_runs_beside_the_next(fleet_of: Fleet) -> None:
+    beats = "trap : TERM; while :; do echo $V >> ~/beats; sleep 0.2; done"
+    leaves = "sleep 600 & echo $! >> ~/left; exit 4"
+    tasks = (
+        f"  t: {{{{fleet: x, commands: ['sh -c \"{beats}\"'], env: {{{{V: '{{}}'}}}}, wait: started}}}}\n"
+        f"  u: {{{{fleet: x, commands: ['{leaves}']}}}}\n"
+    )
+    project = fleet_of(tasks=tasks.format(1))
+    project.apply(expect=3)
+    until(lambda: has_written(project, "~/beats"), what="the first one")
+    fleet_of(tasks=tasks.format(2))
+    project.apply(expect=3)
+    look = ": > ~/beats; until test -s ~/beats; do sleep 0.1; done; sleep 0.5; sort -u ~/beats"
+    assert seen_on(project, look) == "2\n"
+    lives = "for one in $(cat ~/left); do readlink /proc/$one/exe >/dev/null && echo $one; done; :"  # no zombie
+    assert seen_on(project, lives).split() == seen_on(project, "tail -n 1 ~/left").split()
+
+
+def test_what_has_lost_its_runner_is_waited_for_and_is_not_started_beside_itself(fleet_of: Fleet) -> None:
+    runs = 'sh -c "echo run >> ~/runs; until test -e ~/go; do sleep 0.1; done"'
+    project = fleet_of(tasks=task(f"commands: ['{runs}']"))
+    process = project.start("apply", "--auto-approve", "--json")
+    until(lambda: has_written(project, "~/runs"), process, what="the task")
+    assert seen_on(project, "kill -s KILL $(cut -d ' ' -f 1 .lium-plan/tasks/*/run) && echo killed") == "killed\n"
+    (row,) = project.run("status", "--json", expect=0).json["tasks"]
+    assert row["status"] == "running"
+    project.on_pod(pod_of(project), "touch ~/go")
+    assert "without an exit status" in failed(stop(process, within_s=30), TASK, "task-unknown")
+    assert task_of(project)["status"] == "unknown"
+    project.apply()
+    assert seen_on(project, "cat ~/runs") == "run\nrun\n"
+
+
 # --- much output ---------------------------------------------------------------------------------------------
 
 

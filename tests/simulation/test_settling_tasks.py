@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from lium_plan.diagnostics import ExitCode
+from lium_plan.requests import PlanRequest
 from tests.simulation.leftovers import phases
 from tests.simulation.manifests import fleet
 from tests.simulation.telling import emptied, mended, record, told
 from tests.support.world import World
-from tests.support.world_machines import Behaviour
+from tests.support.world_machines import Behaviour, now_s
 
 ONE = fleet(tail="tasks:\n  t: {fleet: a, commands: [make t], wait: completed}\n")
 LONG = (Behaviour("make t", duration_s=300),)
@@ -27,6 +28,13 @@ def open_ops(world: World) -> list[str]:
     state = world.state()
     assert state is not None
     return [effect.op for effect in state.open.values()]
+
+
+def running(world: World) -> int:
+    """How many of them run now."""
+    machine = world.machines.machine(str(record(world).id))
+    assert machine is not None
+    return sum(not started.ended(now_s()) for started in machine.commands.values())
 
 
 def starts(world: World) -> int:
@@ -85,5 +93,73 @@ def test_while_its_pod_can_not_be_asked_it_stays_open() -> None:
         world.fault({"do": "ssh", "pod": "*-a-0", "mode": "none"})
         await mended(world)
         assert starts(world) == 1
+
+    told(story, manifest=ONE, behaviours=LONG)
+
+
+def gone(world: World) -> bool:
+    state = world.state()
+    assert state is not None
+    return "task.t[0]" not in state.records and not state.open and running(world) == 0
+
+
+@pytest.mark.parametrize(("at", "started"), [(UNSENT, 0), (STARTED, 1)])
+def test_one_that_is_no_longer_declared_is_stopped_on_the_pod_that_stays(
+    at: tuple[str, str, int], started: int
+) -> None:
+    async def story(world: World) -> None:
+        await killed(world, at)
+        assert running(world) == started
+        world.write("lium.yaml", fleet())
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert ran.plans[0].open[0].will == "ask the pod whether it started, and stop it, or forget it with its pod"
+        assert gone(world)
+        world.write("lium.yaml", ONE)
+        await mended(world)
+        assert starts(world) == started + 1
+
+    told(story, manifest=ONE, behaviours=LONG)
+
+
+def test_one_that_is_destroyed_by_itself_is_stopped_on_the_pod_that_stays() -> None:
+    async def story(world: World) -> None:
+        await killed(world, STARTED)
+        world.run_checks = []  # they expect a destroy to leave nothing
+        ran = await world.destroy(request=PlanRequest(targets=("task.t",)))
+        assert ran.code == 0, ran.words
+        assert gone(world)
+        assert len(world.open_charges("pod")) == 1
+
+    told(story, manifest=ONE, behaviours=LONG)
+
+
+def test_what_is_wanted_no_more_goes_with_its_pod() -> None:
+    two = ONE.replace(
+        "tasks:", "  b: {nodes: 1, resources: {gpu: 'RTX4090:1'}, max_price: 1.00, image: u, ttl: 24h}\ntasks:"
+    )
+
+    async def story(world: World) -> None:
+        await killed(world, STARTED)
+        world.write("lium.yaml", two.replace("  a:", "  c:").partition("tasks:")[0])
+        world.expected = frozenset(("b-0", "c-0"))
+        ran = await world.apply(request=PlanRequest(allow_destroy=("all",)))
+        assert ran.code == 0, ran.words
+        assert open_ops(world) == []
+        await mended(world)
+
+    told(story, manifest=two, expected=("a-0", "b-0"), behaviours=LONG)
+
+
+def test_what_is_wanted_no_more_stays_open_while_its_pod_can_not_be_asked() -> None:
+    async def story(world: World) -> None:
+        await killed(world, STARTED)
+        world.write("lium.yaml", fleet())
+        world.fault({"do": "ssh", "pod": "*-a-0", "mode": "refuse"})
+        assert (await world.apply()).code == ExitCode.UNKNOWN_OUTCOME
+        assert open_ops(world) == ["start"]
+        world.fault({"do": "ssh", "pod": "*-a-0", "mode": "none"})
+        assert (await world.apply()).code == 0
+        assert running(world) == 0
 
     told(story, manifest=ONE, behaviours=LONG)

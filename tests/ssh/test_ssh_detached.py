@@ -103,34 +103,151 @@ def test_the_longest_duration_is_kept_without_anybody_connected(shell: Shell) ->
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("how", ["killed", "rebooted", "claimed-only"])
+STUBBORN = "sh -c 'trap \"\" TERM; echo $$ >.pid; mv .pid pid; while :; do sleep 0.1; done'"
+"""Takes no notice of TERM. Its shell does, and ends at once."""
+
+
+def _stubborn(home: Path) -> str:
+    """Its pid, once it takes no notice."""
+    until(lambda: (home / "pid").exists(), what="the program")
+    return (home / "pid").read_text().strip()
+
+
+def test_stop_ends_what_does_not_heed_term(shell: Shell) -> None:
+    async def scenario() -> None:
+        session = _session(shell)
+        await detached.start(session, DetachedCommand([STUBBORN]), TASK, timeout_s=10)
+        pid = _stubborn(shell.home)
+        stopped = await detached.stop(session, TASK, grace_s=0.4, timeout_s=30)
+        assert (stopped.state, stopped.ending) == (TaskState.EXITED, Ending.STOPPED)
+        assert _has_ended(pid)
+
+    asyncio.run(scenario())
+
+
+def test_the_longest_duration_is_that_of_all_that_was_started(shell: Shell) -> None:
+    async def scenario() -> None:
+        session = _session(shell)
+        await detached.start(session, DetachedCommand([STUBBORN], max_duration_s=1, grace_s=0.4), TASK, timeout_s=10)
+        probe, _ = await _finished(session)
+        assert (probe.state, probe.ending) == (TaskState.EXITED, Ending.TIMED_OUT)
+        assert _has_ended(_stubborn(shell.home)), "before its end is told"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+@pytest.mark.parametrize("shell", ["dash"], indirect=True)
+@pytest.mark.parametrize("tool", ["setpriv", "chroot", "su"])
+def test_stop_reaches_what_runs_as_another_user(shell: Shell, tool: str) -> None:
+    """Also by util-linux's su, which begins a session of its own where it can."""
+    shell.home.chmod(0o777)
+    tools = ["setpriv", "chroot", "su"]
+    lacking = shell.home / "lacking"
+    lacking.mkdir()
+    for name in tools[: tools.index(tool)]:
+        (lacking / name).write_text("#!/bin/sh\nexit 1\n")
+        (lacking / name).chmod(0o755)
+
+    async def scenario() -> None:
+        session = shell.session()
+        command = DetachedCommand(
+            ["id -un", STUBBORN], env={"PATH": f"{lacking}:{shell.path}"}, cwd=str(shell.home), user="nobody"
+        )
+        await detached.start(session, command, TASK, timeout_s=10)
+        pid = _stubborn(shell.home)
+        await detached.stop(session, TASK, grace_s=0.4, timeout_s=30)
+        assert _has_ended(pid)
+        assert (shell.home / TASK / "log").read_text().startswith("nobody\n")
+
+    asyncio.run(scenario())
+
+
+def test_what_a_command_left_behind_is_stopped_when_asked_for_alone(dash: Shell) -> None:
+    async def scenario() -> None:
+        session = _session(dash)
+        await detached.start(session, DetachedCommand([f"{STUBBORN} & exit 4"], max_duration_s=60), TASK, timeout_s=10)
+        pid = _stubborn(dash.home)
+        ended, _ = await _finished(session)
+        assert (ended.exit_status, ended.ending) == (4, Ending.BY_ITSELF)
+        assert not _has_ended(pid)
+        assert await detached.stop(session, TASK, grace_s=0.4, timeout_s=30) == ended
+        assert _has_ended(pid)
+
+    asyncio.run(scenario())
+
+
+def test_a_group_of_which_nothing_is_left_is_nobodys(dash: Shell) -> None:
+    """Its number may be another group's by now."""
+
+    async def scenario() -> None:
+        session = _session(dash)
+        await detached.start(session, DetachedCommand(["true"]), TASK, timeout_s=10)
+        ended, _ = await _finished(session)
+        assert not (dash.home / TASK / "group").exists()
+        assert await detached.stop(session, TASK, timeout_s=30) == ended
+
+    asyncio.run(scenario())
+
+
+def test_a_number_that_another_process_has_by_now_is_let_alone(dash: Shell) -> None:
+    async def scenario(other: int) -> None:
+        session = _session(dash)
+        await detached.start(session, DetachedCommand(["sleep 300"]), TASK, timeout_s=10)
+        file = dash.home / TASK / "group"
+        until(file.exists, what="the commands")
+        _, rest = file.read_text().split(maxsplit=1)
+        await detached.stop(session, TASK, timeout_s=30)
+        file.write_text(f"{other} {rest}")
+        assert (await detached.stop(session, TASK, timeout_s=30)).state is TaskState.EXITED
+
+    with subprocess.Popen(["sleep", "300"], start_new_session=True) as other:
+        try:
+            asyncio.run(scenario(other.pid))
+            assert other.poll() is None
+        finally:
+            other.kill()
+
+
+def test_without_its_runner_it_runs_for_as_long_as_anything_of_it_lives(shell: Shell) -> None:
+    async def scenario() -> None:
+        session = _session(shell)
+        await detached.start(session, DetachedCommand([f"echo on; {STUBBORN}"]), TASK, timeout_s=10)
+        pid = _stubborn(shell.home)
+        runner = (shell.home / TASK / "run").read_text().split()[0]
+        os.kill(int(runner), signal.SIGKILL)
+        until(lambda: _has_ended(runner), what="the runner's end")
+        assert (await detached.probe(session, TASK, timeout_s=10)).state is TaskState.RUNNING
+        following = asyncio.ensure_future(_finished(session))
+        assert not (await asyncio.wait((following,), timeout=0.7))[0]
+        assert (await detached.stop(session, TASK, grace_s=0.4, timeout_s=30)).state is TaskState.LOST
+        assert _has_ended(pid)
+        assert await following == (Probe(TaskState.LOST, log_bytes=3), b"on\n")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("how", ["rebooted", "claimed-only"])
 def test_what_ended_without_a_status_is_lost_and_never_done(dash: Shell, how: str) -> None:
     async def scenario() -> None:
         session = _session(dash)
         await detached.start(session, DetachedCommand(["sleep 300"]), TASK, timeout_s=10)
-        directory = dash.home / TASK
-        async with asyncio.timeout(10):
-            while not (directory / "group").exists():
-                await detached.probe(session, TASK, timeout_s=10)
-        runner, started, boot, leads = (directory / "run").read_text().split()
-        group = int((directory / "group").read_text().split()[0])
+        files = [dash.home / TASK / name for name in ("run", "group")]
+        until(lambda: all(file.exists() for file in files), what="the commands")
+        pids = [int(file.read_text().split()[0]) for file in files]
         try:
-            match how:
-                case "killed":
-                    os.kill(int(runner), signal.SIGKILL)
-                    until(lambda: _has_ended(runner), what="the runner's end")
-                case "rebooted":
-                    (directory / "run").write_text(f"{runner} {started} another-{boot} {leads}\n")
-                case _:
-                    (directory / "run").unlink()
+            for file in files:
+                pid, started, boot, leads = file.read_text().split()
+                if how == "rebooted":
+                    file.write_text(f"{pid} {started} another-{boot} {leads}\n")
+                else:
+                    file.unlink()
             assert (await detached.probe(session, TASK, timeout_s=10)).state is TaskState.LOST
             assert not await detached.start(session, DetachedCommand(["true"]), TASK, timeout_s=10)
-            if how == "killed":
-                assert (await detached.stop(session, TASK, timeout_s=30)).state is TaskState.LOST
         finally:
-            for end, pid in ((os.killpg, group), (os.kill, int(runner))):
+            for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
-                    end(pid, signal.SIGKILL)
+                    os.killpg(pid, signal.SIGKILL)
 
     asyncio.run(scenario())
 
@@ -247,3 +364,16 @@ def test_it_outlives_its_connection(tmp_path: Path, key_path: Path) -> None:
 
 def test_it_outlives_its_connection_to_openssh(openssh: Server) -> None:
     asyncio.run(_survives_its_connection(openssh))
+
+
+def test_stop_ends_what_does_not_heed_term_under_openssh(openssh: Server) -> None:
+    async def scenario() -> None:
+        async with session_on(openssh) as session:
+            command = DetachedCommand([STUBBORN], cwd=str(openssh.home))
+            await detached.start(session, command, "lp-stubborn", timeout_s=20)
+            pid = _stubborn(openssh.home)
+            stopped = await detached.stop(session, "lp-stubborn", grace_s=0.4, timeout_s=30)
+            assert (stopped.state, stopped.ending) == (TaskState.EXITED, Ending.STOPPED)
+            assert _has_ended(pid)
+
+    asyncio.run(scenario())

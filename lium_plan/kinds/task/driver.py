@@ -56,17 +56,22 @@ from lium_plan.ssh.detached import (
     start,
     stop,
 )
-from lium_plan.ssh.errors import BadScript, ConnectionLost, FileNotSent, LoginRefused, SshError, TimedOut
+from lium_plan.ssh.errors import BadScript, ConnectionLost, FileNotSent, LoginRefused, SshError, TimedOut, Unreachable
 from lium_plan.ssh.image_env import run_in_image
 from lium_plan.ssh.protocol import Session
 
 ASK_S = 60.0
 SEND_S = 3600.0
-STOP_S = STOP_GRACE_S + 20.0
+STOP_S = STOP_GRACE_S + 30.0
 FOREVER_S = 30 * 24 * 3600.0
 """A pod's longest time to live: no task can outlast it."""
 LINES_SHOWN = 10
 STARTS = 3
+OVERTIME_S = 600.0
+"""How long a task that must have ended is asked how, while its pod is there and can't be reached."""
+BROKEN = (ConnectionLost, TimedOut, Unreachable)
+"""What says nothing of the task: it goes on."""
+MAY_RUN = ("running", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +105,24 @@ class TaskDriver:
                 await self._start_anew(target, step, run)
                 await self._await(target, run)
             elif spec.wait == "port" and not reached(spec, step.record):
-                await self._await_port(target, run)
+                await self._await_port(target, run, attached=False)
             else:
-                await self._await_end(target, run)
+                await self._await_end(target, run, attached=False)
 
     async def settle(self, effect: OpenEffect, run: Run) -> Settlement:
-        """Did the start of an earlier run take effect? Only the pod knows; a start that has not is called off."""
-        resource = run.desired(effect.address)
+        """Did the start of an earlier run take effect? Only the pod knows; a start that has not is called off.
+
+        Also of what is wanted no more: where it had started the plan then stops it. A pod that is destroyed with all
+        that is on it has gone by now.
+        """
         pod = next((item for item in run.ledger.records().values() if item.id == effect.data.get("pod_id")), None)
-        if run.destroying or resource is None or pod is None:
+        if pod is None:
             run.ledger.failed(effect, "forgotten with its pod")
             return Settlement(Outcome.NOT_DONE, "it is forgotten with its pod")
-        target = _Target(effect.address, resource.spec, pod)
+        resource = run.desired(effect.address)
+        ssh_key = resource.spec.ssh_key if resource is not None else None
         try:
-            session = await self._open(target, run)
+            session = await self._open_on(pod, effect.address, run, ssh_key=ssh_key)
             try:
                 never = await forestall(session, str(effect.data["task_dir"]), timeout_s=ASK_S)
             finally:
@@ -126,7 +135,7 @@ class TaskDriver:
         if never:
             run.ledger.failed(effect, "it never started")
             return Settlement(Outcome.NOT_DONE, "it never started")
-        run.ledger.done(effect, self._running(effect, target))
+        run.ledger.done(effect, self._running(effect, pod))
         return Settlement(Outcome.DONE, "it had started")
 
     # --- starting and stopping -----------------------------------------------------------------------------------
@@ -137,14 +146,17 @@ class TaskDriver:
             raise ActionFailed(error("missing-dependency", f"{spec.pod} does not exist", address=str(spec.pod)))
         return pod
 
-    async def _open(self, target: _Target, run: Run) -> Session:
-        return await open_session(
-            self._services,
-            target.pod,
-            ssh_key=target.spec.ssh_key,
-            deadline_s=CONNECT_S,
-            say=lambda stage: run.phase(target.address, f"ssh: {stage}"),
-        )
+    async def _open(self, target: _Target, run: Run, *, quiet: bool = False) -> Session:
+        return await self._open_on(target.pod, target.address, run, ssh_key=target.spec.ssh_key, quiet=quiet)
+
+    async def _open_on(
+        self, pod: Record, address: Address, run: Run, *, ssh_key: str | None, quiet: bool = False
+    ) -> Session:
+        def say(stage: str) -> None:
+            if not quiet:
+                run.phase(address, f"ssh: {stage}")
+
+        return await open_session(self._services, pod, ssh_key=ssh_key, deadline_s=CONNECT_S, say=say)
 
     @asynccontextmanager
     async def _explained(self, target: _Target) -> AsyncIterator[None]:
@@ -227,7 +239,7 @@ class TaskDriver:
                     raise
                 await raise_if_gone(self._services, target.pod)
             except SshError as failure:
-                run.ledger.done(effect, self._never_started(effect, target))
+                run.ledger.done(effect, self._never_started(effect, target.pod))
                 why = f"task: it can't be started: {failure}"
                 raise ActionFailed(error("task-start", why, address=str(target.address))) from failure
             finally:
@@ -235,11 +247,11 @@ class TaskDriver:
                     await current.close()
             run.phase(target.address, "connection lost: connecting again")
             current = await self._open(target, run)
-        run.ledger.done(effect, self._running(effect, target))
+        run.ledger.done(effect, self._running(effect, target.pod))
 
-    def _running(self, effect: OpenEffect, target: _Target) -> Record:
+    def _running(self, effect: OpenEffect, pod: Record) -> Record:
         return Record(
-            target.address,
+            effect.address,
             None,
             "running",
             begun_inputs(effect),
@@ -250,21 +262,27 @@ class TaskDriver:
                 "started_at": effect.at.astimezone(UTC).isoformat(),
                 "ended_at": None,
                 "exit_code": None,
-                "log": str(log_path(self._services.logs, target.address)),
+                "log": str(log_path(self._services.logs, effect.address)),
             },
-            (target.pod.address,),
+            (pod.address,),
         )
 
-    def _never_started(self, effect: OpenEffect, target: _Target) -> Record:
-        record = self._running(effect, target)
+    def _never_started(self, effect: OpenEffect, pod: Record) -> Record:
+        record = self._running(effect, pod)
         facts = {**record.attributes, "started_at": None, "ending": "not-started"}
         return replace(record, status="failed", attributes=facts)
 
     async def _stop(self, session: Session, record: Record, run: Run) -> None:
+        """Also what an attempt left behind that has ended: two of them never run side by side."""
         task_dir = record.attributes.get("task_dir")
-        if record.status == "running" and isinstance(task_dir, str):
+        if not isinstance(task_dir, str):
+            return
+        if record.status in MAY_RUN:
             run.phase(record.address, "stopping")
-            await stop(session, task_dir, timeout_s=STOP_S)
+        if (await stop(session, task_dir, timeout_s=STOP_S)).state is TaskState.RUNNING:
+            why = "stop: something of it goes on, and the pod can't end it"
+            hint = "look at its processes there (`lium-plan ssh`); `lium-plan apply` tries again"
+            raise ActionFailed(error("task-stop", why, address=str(record.address), hint=hint))
 
     async def _keep_log(self, session: Session, target: _Target, run: Run) -> None:
         """What an attempt wrote whose end nobody saw; only while the secrets in it are those of now, and so known."""
@@ -283,7 +301,7 @@ class TaskDriver:
     async def _stop_where_it_is(self, record: Record, run: Run) -> None:
         """What runs on a dead pod is dead."""
         pod = None
-        if record.status == "running":
+        if record.status in MAY_RUN:
             pod = next(
                 (item for item in run.ledger.records().values() if item.id == record.attributes.get("pod_id")), None
             )
@@ -315,13 +333,36 @@ class TaskDriver:
             case _:
                 await self._await_end(target, run)
 
-    async def _await_port(self, target: _Target, run: Run) -> None:
+    async def _attach(self, target: _Target, run: Run, *, attached: bool, until: float) -> Session:
+        """Who is `attached` knows that the task goes on there, and tries until `until` on the loop's clock.
+
+        Raises what `_open` raises.
+        """
+        if not attached:
+            return await self._open(target, run)
+        unreachable = False
+        while True:
+            try:
+                return await self._open(target, run, quiet=unreachable)
+            except Unreachable:  # and the API knows the pod
+                if asyncio.get_running_loop().time() >= until:
+                    raise
+            if not unreachable:
+                run.phase(target.address, "the pod can't be reached at the moment: the task goes on there")
+            unreachable = True
+
+    async def _lost(self, target: _Target, run: Run) -> None:
+        await raise_if_gone(self._services, target.pod)
+        run.phase(target.address, "connection lost: connecting again")
+
+    async def _await_port(self, target: _Target, run: Run, *, attached: bool = True) -> None:
         port = target.spec.wait_port or 0
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (target.spec.max_duration_s or FOREVER_S)
         task_dir = self._task_dir(target, run)
         while loop.time() < deadline:
-            session = await self._open(target, run)
+            session = await self._attach(target, run, attached=attached, until=deadline)
+            attached = True
             run.phase(target.address, f"waiting for port {port}")
             try:
                 while loop.time() < deadline:
@@ -335,9 +376,8 @@ class TaskDriver:
                         self._reached(target, run)
                         return
                     await asyncio.sleep(READY_EVERY_S)
-            except ConnectionLost:
-                await raise_if_gone(self._services, target.pod)
-                run.phase(target.address, "connection lost: connecting again")
+            except BROKEN:
+                await self._lost(target, run)
             finally:
                 await session.close()
         raise ActionFailed(error("task-port", f"nothing listens on port {port}", address=str(target.address)))
@@ -360,22 +400,22 @@ class TaskDriver:
             raise ActionFailed(error("task-port", why, address=str(target.address), hint=f"log: {log.path}"))
         self._conclude(target, found, log.last_lines(LINES_SHOWN), run)
 
-    async def _await_end(self, target: _Target, run: Run) -> None:
+    async def _await_end(self, target: _Target, run: Run, *, attached: bool = True) -> None:
         """Follow the log to the end, over as many connections as it takes."""
+        longest_s = target.spec.max_duration_s or FOREVER_S
+        until = asyncio.get_running_loop().time() + longest_s + OVERTIME_S
         with self._log(target, run) as log:
-            while True:
-                session = await self._open(target, run)
+            found = None
+            while found is None or found.state is TaskState.RUNNING:
+                session = await self._attach(target, run, attached=attached, until=until)
+                attached = True
                 run.phase(target.address, "running")
                 try:
                     found = await self._follow(session, target, log, run)
-                except ConnectionLost:
-                    await raise_if_gone(self._services, target.pod)
-                    run.phase(target.address, "connection lost: connecting again")
-                    continue
+                except BROKEN:
+                    await self._lost(target, run)
                 finally:
                     await session.close()
-                if found.state is not TaskState.RUNNING:
-                    break
         self._conclude(target, found, log.last_lines(LINES_SHOWN), run)
 
     def _log(self, target: _Target, run: Run) -> LogFile:

@@ -174,7 +174,8 @@ class Tasks:
         return counts(len(resource.spec.commands), len(resource.spec.files))
 
     def will(self, effect: OpenEffect, *, destroying: bool) -> str:
-        return "forget it with its pod" if destroying else "ask the pod whether it started, and attach or start it"
+        then = "stop it, or forget it with its pod" if destroying else "attach or start it"
+        return f"ask the pod whether it started, and {then}"
 
     def takes_s(self, spec: TaskSpec) -> float:
         if spec.wait == "started":
