@@ -93,7 +93,8 @@ class Applier:
         return kind(resource.kind).takes_s(resource.spec)
 
     def _edges(self) -> Mapping[str, tuple[str, ...]]:
-        """What each action waits for, by id. An end waits for everything at the addresses it names, deposed too."""
+        """What each action waits for, by id. An end waits for everything at the addresses it names, deposed too; at its
+        own for what takes its place."""
         at: dict[Address, list[str]] = {}
         for identity, action in self._actions.items():
             at.setdefault(action.address, []).append(identity)
@@ -103,8 +104,7 @@ class Applier:
             edges[identity] = tuple(
                 before
                 for address in action.depends_on
-                for before in (at.get(address, ()) if ending else (str(address),))
-                if before != identity
+                for before in (at.get(address, ()) if ending and address != action.address else (str(address),))
             )
         return edges
 
@@ -218,7 +218,8 @@ class Applier:
         if isinstance(ending.failure, ActionFailed):
             unknown = ending.failure.unknown
             return (ResultKind.UNKNOWN if unknown else ResultKind.FAILED), ending.failure.diagnostic, None
-        return ResultKind.FAILED, _unexpected(action, ending.failure), None
+        unsure = any(effect.address == action.address for effect in self._run.ledger.open.values())
+        return (ResultKind.UNKNOWN if unsure else ResultKind.FAILED), _unexpected(action, ending.failure), None
 
 
 def taken_away(results: Iterable[ActionResult], pod: Address) -> Iterable[ActionResult]:

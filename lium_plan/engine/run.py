@@ -57,9 +57,9 @@ class _Begin:
         self.effect: OpenEffect | None = None
 
     def __call__(self) -> OpenEffect:
+        if self._run.interrupted:
+            raise Cancelled
         if self.effect is None:
-            if self._run.interrupted:
-                raise Cancelled
             self.effect = self._run.ledger.begin(self._address, self._op, self._data)
         return self.effect
 

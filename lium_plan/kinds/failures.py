@@ -115,7 +115,7 @@ async def make(
             if refused and settlement.outcome is Outcome.NOT_DONE:
                 raise ActionFailed(diagnose(failure, address, "create")) from failure
             return settlement
-        record_made(begin(), record, run)
+        record_made(begin.effect or begin(), record, run)
         return Settlement(Outcome.DONE, "created")
 
     for _ in range(CREATE_ATTEMPTS):

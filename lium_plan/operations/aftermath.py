@@ -14,15 +14,16 @@ from lium_plan.diagnostics import ExitCode, warning
 from lium_plan.engine.apply import action_id
 from lium_plan.engine.events import ActionResult, ResultKind
 from lium_plan.kinds.desired import Fleet
-from lium_plan.kinds.protocol import Driver, Verb
+from lium_plan.kinds.protocol import Driver, Record, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.lium.errors import LiumError
 from lium_plan.operations.planning import Planned
 from lium_plan.operations.session import Session, only
 from lium_plan.operations.settling import take_in
+from lium_plan.planning.observed import Observed
 from lium_plan.planning.order import Graph
 from lium_plan.planning.plan import Plan
-from lium_plan.planning.rents import fleet_it_ends
+from lium_plan.planning.rents import fleet_it_ends, health
 from lium_plan.requests import PlanRequest
 from lium_plan.state.journal import JournaledLedger
 
@@ -45,6 +46,7 @@ async def finish(
     if bad:
         session.outcome.codes.add(ExitCode.PARTIAL)
         if session.options.destroy_new_on_failure and not session.request.destroying:
+            _say_protected(session, _new(results, ledger, before))
             await _destroy(session, ledger, drivers, _made(results, ledger, before))
     ended = _ended_fleets(planned, ledger)
     if ended and not session.interrupted:
@@ -96,10 +98,10 @@ async def _ranged_fleets(
     enough = False
     for name, missing in _short_members(fleets, results).items():
         fleet = fleets[name]
-        living = sum(record.kind == "pod" and record.address.name == name for record in ledger.records().values())
+        living = sum(_is_member(record, name, planned.observed, before) for record in ledger.records().values())
         if living < fleet.minimum:
-            made = _made(results, ledger, before)
-            made = [address for address in made if address.head == "fleet" and address.name == name]
+            made = [address for address in _made(results, ledger, before) if _is_of(address, name)]
+            _say_protected(session, (item for item in _new(results, ledger, before) if _is_of(item.address, name)))
             await _destroy(session, ledger, drivers, made)
             continue
         enough = True
@@ -120,6 +122,14 @@ async def _ranged_fleets(
         if any(result.kind in BAD for result in rest):
             session.outcome.codes.add(ExitCode.PARTIAL)
     return frozenset(forgiven)
+
+
+def _is_member(record: Record, fleet: str, observed: Observed, before: Collection[str]) -> bool:
+    """Whether it is a living pod of the fleet; what a successor was wanted for is none any more."""
+    if record.kind != "pod" or record.address.name != fleet or record.deposed:
+        return False
+    seen = observed.of(record) if record.id in before else None
+    return health(record, seen, observed.at).living
 
 
 def _short_members(fleets: Mapping[str, Fleet], results: Iterable[ActionResult]) -> dict[str, list[Address]]:
@@ -149,14 +159,19 @@ def _with_dependents(plan: Plan, addresses: Iterable[Address]) -> set[Address]:
 # --- giving back ---------------------------------------------------------------------------------------------
 
 
-def _made(results: Iterable[ActionResult], ledger: JournaledLedger, before: Collection[str]) -> list[Address]:
-    """What this run created and still has, replacements too. `before`: the ids of what there was.
-
-    What something older has come to use meanwhile is left out: that would have to go with it.
-    """
+def _new(results: Iterable[ActionResult], ledger: JournaledLedger, before: Collection[str]) -> list[Record]:
+    """What this run created and still has."""
     verbs = (Verb.CREATE, Verb.REPLACE)
     records = (ledger.record(result.address) for result in results if result.verb in verbs)
-    made = {record.address: record for record in records if record is not None and record.id not in before}
+    return [record for record in records if record is not None and record.id not in before]
+
+
+def _made(results: Iterable[ActionResult], ledger: JournaledLedger, before: Collection[str]) -> list[Address]:
+    """What this run created and may give back, replacements too. `before`: the ids of what there was.
+
+    Without what is protected, and what that or something older has come to use: it would have to go with it.
+    """
+    made = {record.address: record for record in _new(results, ledger, before) if not record.protected}
     while in_use := {
         address
         for record in ledger.records().values()
@@ -166,6 +181,17 @@ def _made(results: Iterable[ActionResult], ledger: JournaledLedger, before: Coll
     }:
         made = {address: record for address, record in made.items() if address not in in_use}
     return list(made)
+
+
+def _is_of(address: Address, fleet: str) -> bool:
+    return address.head == "fleet" and address.name == fleet
+
+
+def _say_protected(session: Session, new: Iterable[Record]) -> None:
+    for record in new:
+        if record.protected:
+            why = "it is new and stays all the same: prevent_destroy protects it"
+            session.outcome.diagnostics.append(warning("protected", why, address=record.key))
 
 
 async def _destroy(

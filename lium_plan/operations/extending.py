@@ -35,6 +35,8 @@ from lium_plan.settings import Settings
 from lium_plan.state.model import State
 from lium_plan.together import together
 
+UNKNOWN = "unknown-outcome"
+
 
 @dataclass(frozen=True, slots=True)
 class _Extension:
@@ -62,7 +64,8 @@ async def extend(
     """Give the pods at an address, or of a whole fleet, so many seconds more.
 
     Raises `Failure`: 64 for what is no address; 1 for a pod that is gone, has no time to live, or would live longer
-    than the server allows; 6 when `policy.max_total_cost` is in the way; 3 when some were extended and others not.
+    than the server allows; 6 when `policy.max_total_cost` is in the way; 3 when some were extended and others not; 8
+    when one may have been, and nobody can say now.
     """
     # Longer than any pod gets is refused below, however long; what has no end can't even be added up.
     more = timedelta(seconds=min(seconds, 2 * LONGEST_TTL_H * 3600))
@@ -221,12 +224,14 @@ async def _carry_out(
             if opened.ledger.record(record.address) == extended(record, extension.until):
                 done.append(_told(extension, diagnostics))
                 continue
-            failures.append(replace(api_diagnostic(failure, "extend"), address=str(record.address)))
+            failures.append(_why_failed(failure, record, unsure=effect.number in opened.ledger.open))
             continue
         opened.ledger.done(effect, extended(record, extension.until))
         done.append(_told(extension, diagnostics))
     if failures:
-        raise Failure(ExitCode.PARTIAL if done else ExitCode.ERROR, failures)
+        unsure = any(item.code == UNKNOWN for item in failures)
+        code = ExitCode.UNKNOWN_OUTCOME if unsure else ExitCode.PARTIAL if done else ExitCode.ERROR
+        raise Failure(code, failures)
     return tuple(done)
 
 
@@ -237,6 +242,14 @@ async def _after_failure(opened: Editing, effect: OpenEffect, client: LiumClient
     except LiumError:
         return
     settle_extension(opened.ledger, effect, pods)
+
+
+def _why_failed(failure: LiumError, record: Record, *, unsure: bool) -> Diagnostic:
+    found = replace(api_diagnostic(failure, "extend"), address=str(record.address))
+    if not unsure:
+        return found
+    message = f"{found.message}; whether it was extended can't be seen now"
+    return replace(found, code=UNKNOWN, message=message, hint="it stays open in the journal; the next apply settles it")
 
 
 def _told(extension: _Extension, diagnostics: tuple[Diagnostic, ...]) -> Extended:

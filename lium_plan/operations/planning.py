@@ -26,7 +26,7 @@ from lium_plan.operations.observing import load_feed, observe, without_known
 from lium_plan.operations.outside import REAL, Outside
 from lium_plan.operations.validating import load_manifest, refuse_state_in_files
 from lium_plan.operations.visiting import observations, visit
-from lium_plan.planning.late import with_late
+from lium_plan.planning.late import at_their_places, with_late
 from lium_plan.planning.members import completed_fleets, completions_by_records, members_now
 from lium_plan.planning.moving import relocate
 from lium_plan.planning.observed import Observed
@@ -174,6 +174,9 @@ async def _look_and_plan(
         observed = without_known(observed, reread() or state)
     if manifest is not None and request.refresh:
         observed = await _with_tasks(settings, connection, state, observed)
+    if manifest is not None and observed.late:
+        late = at_their_places(observed.late, state, outline(manifest).moved)
+        observed = replace(observed, late=late)
     known = state if born else None
     completions: Mapping[str, Completion] = {}
     desired = None

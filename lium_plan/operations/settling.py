@@ -16,9 +16,9 @@ from lium_plan.lium.errors import LiumError
 from lium_plan.operations.connecting import api_diagnostic
 from lium_plan.operations.planning import Planned
 from lium_plan.operations.session import Session, only, until_interrupted
+from lium_plan.planning.moving import targets
 from lium_plan.planning.observed import Late, Observed
-from lium_plan.planning.order import Graph
-from lium_plan.planning.plan import Plan
+from lium_plan.planning.plan import Action, Plan
 from lium_plan.state.journal import JournaledLedger
 
 
@@ -27,7 +27,7 @@ async def settle(
 ) -> Planned | None:
     """The plan to go on with. None when the run must end here; the outcome says why."""
     outcome = session.outcome
-    run = session.open_run(ledger, drivers, planned)
+    run = session.open_run(ledger, drivers, _renting(planned))
     settling = asyncio.ensure_future(recover(ledger.state.open, drivers, run))
     if not await until_interrupted(settling, session.interrupt):  # type: ignore[arg-type]
         outcome.codes.add(ExitCode.INTERRUPTED)
@@ -54,7 +54,22 @@ async def settle(
         outcome.codes.add(ExitCode.PARTIAL)
         return None
     kept = _as_confirmed(planned.plan, again)
-    return _without_unknown(kept, {effect.address for effect in ledger.state.open.values()})
+    now_at = targets(again.desired.moved if again.desired is not None else ())
+    return _without_unknown(kept, {now_at(effect.address) for effect in ledger.state.open.values()})
+
+
+def _renting(planned: Planned) -> Planned:
+    """Without pods that this plan would not rent: what a selection leaves out, what is imported or turned up late. An
+    open rent of one is looked for, and not sent again."""
+    if planned.desired is None:
+        return planned
+    rented = {action.address for action in planned.plan.actions if action.verb is Verb.CREATE}
+    resources = {
+        address: resource
+        for address, resource in planned.desired.resources.items()
+        if address.kind != "pod" or address in rented
+    }
+    return replace(planned, desired=replace(planned.desired, resources=resources))
 
 
 def watch_misnamed(ledger: JournaledLedger, observed: Observed) -> None:
@@ -90,16 +105,15 @@ def _as_confirmed(confirmed: Plan, fresh: Planned) -> Planned:
 
 
 def _without_unknown(planned: Planned, unknown: Collection[Address]) -> Planned:
-    """Nothing is made, nor anything that needs it, where nobody can say whether it was made already."""
-    making = [action for action in planned.plan.actions if action.verb not in (Verb.DESTROY, Verb.FORGET)]
-    graph = Graph([action.address for action in making], {action.address: action.depends_on for action in making})
-    unsure = [address for address in graph.order if address in unknown]
-    left_out = {*unsure, *graph.all_after(unsure)}
-    kept = (
-        action
-        for action in planned.plan.actions
-        if action.verb in (Verb.DESTROY, Verb.FORGET) or action.address not in left_out
-    )
+    """Nothing is made where nobody can say whether it was made already, nor is anything done that waits for it."""
+    kept: list[Action] = []
+    left_out: set[Address] = set()
+    for action in planned.plan.actions:
+        unsure = action.address in unknown and action.verb not in (Verb.DESTROY, Verb.FORGET, Verb.MOVE)
+        if unsure or not left_out.isdisjoint(action.depends_on):
+            left_out.add(action.address)
+        else:
+            kept.append(action)
     return only(planned, tuple(kept))
 
 

@@ -42,7 +42,7 @@ class Bill:
     before_per_hour_usd: Decimal
     lines: tuple[Line, ...]
     overlap_per_hour_usd: Decimal
-    """What runs beside its successor for a while: the old halves of create-first replacements."""
+    """What runs beside its successor for a while: the old halves of create-first replacements, also of earlier runs."""
     at: datetime
     spent_usd: Decimal = ZERO
     """What the stack has cost so far: by the server's statements, else what its living pods have cost by their age."""
@@ -116,7 +116,7 @@ def bill(situation: Situation, kept: Sequence[Decision], placed: Mapping[Address
         if _stays(record, fates, placed)
     ]
     lines.extend(_new_lines(situation, kept, placed))
-    halves = (decision.record for decision in kept if decision.second_half)
+    halves = (decision.record for decision in kept if decision.second_half or decision.awaits_successor)
     overlap = sum((_price(situation, record) for record in halves if record is not None), ZERO)
     return Bill(before, tuple(lines), overlap, situation.now, _spent(situation, running))
 

@@ -6,7 +6,7 @@ what is missing is created, what nobody wants is destroyed, what can't be reache
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -27,16 +27,19 @@ from lium_plan.kinds.protocol import (
 )
 from lium_plan.kinds.registry import kind
 from lium_plan.money import rate
+from lium_plan.planning.importing import READY
 from lium_plan.planning.order import Cycle, toposort
 from lium_plan.planning.plan import UNREACHABLE, Drift
 from lium_plan.planning.refreshing import REASON, differences, is_known, refreshed, told_times
-from lium_plan.planning.rents import EXCLUSIVE, expired_since, host_of, is_being_extended
+from lium_plan.planning.rents import EXCLUSIVE, expired_since, health, host_of, is_being_extended
 from lium_plan.planning.situation import Situation, listing_key
 
 RECLAIMED = "RECLAIMED"
 """What an observation of a pod that is gone says where the account's events tell that its provider took it back."""
 PROTECTION = "lifecycle.prevent_destroy"
 """The field that alone makes an update of bookkeeping, without a call: protection is kept in state."""
+RENEWING = frozenset({Verb.CREATE, Verb.REPLACE, Verb.REBOOT, Verb.ADOPT, Verb.RUN})
+"""Until these are done nothing is ready at an address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class Decision:
     deposed_id: str | None = None
     second_half: bool = False
     """The deletion that ends a replacement whose new half comes first."""
+    awaits_successor: bool = False
+    """The deletion of what an earlier run left in use: what takes its place is made by this plan, and comes first."""
     releases: bool = False
     """It is forgotten here and stays on the account."""
     source: str | None = None
@@ -98,8 +103,9 @@ def decide(situation: Situation) -> Decisions:
         _decide_desired(situation, resource, comparison, decisions)
     leftovers = [record for record in situation.records.values() if _unwanted(situation, record)]
     hosted_last = sorted(leftovers, key=lambda record: (kind(record.kind).hosted, listing_key(record.address)))
+    renewed = {address.host or address for address, verb in decisions.verbs.items() if verb in RENEWING}
     for record in hosted_last:
-        _decide_unwanted(situation, record, decisions)
+        _decide_unwanted(situation, record, renewed, decisions)
     return decisions
 
 
@@ -275,7 +281,7 @@ def _attribute_changes(record: Record, seen: Observation | None) -> tuple[FieldC
 # --- what nobody wants ---------------------------------------------------------------------------------------
 
 
-def _decide_unwanted(situation: Situation, record: Record, decisions: Decisions) -> None:
+def _decide_unwanted(situation: Situation, record: Record, renewed: Collection[Address], decisions: Decisions) -> None:
     deposed_id = record.id if record.deposed else None
     seen = situation.observation(record)
     gone = seen is not None and seen.presence is Presence.ABSENT
@@ -296,9 +302,22 @@ def _decide_unwanted(situation: Situation, record: Record, decisions: Decisions)
     else:
         decisions.add(
             Decision(
-                record.address, Verb.DESTROY, _why_unwanted(situation, record), record=record, deposed_id=deposed_id
+                record.address,
+                Verb.DESTROY,
+                _why_unwanted(situation, record),
+                record=record,
+                deposed_id=deposed_id,
+                awaits_successor=record.address in renewed and _is_of_use(situation, record),
             )
         )
+
+
+def _is_of_use(situation: Situation, record: Record) -> bool:
+    """Whether a left-over still does what its successor is made for. What holds something that only one can have goes
+    first."""
+    well = health(record, situation.observation(record), situation.now).living
+    held = any(address.kind in EXCLUSIVE for address in record.depends_on)
+    return record.status == READY and well and not held
 
 
 def _forgotten(situation: Situation, record: Record, reason: str, *, deposed_id: str | None = None) -> Decision:

@@ -81,6 +81,10 @@ def relocate(
     for move in conflicts:
         del places[move.source]
     moves = [Moved(source, place) for source, place in places.items()]
+    # What is open follows the entries alone: a rent that nobody knows the end of has no record that could move.
+    state = replace(
+        state, open={number: replace(item, address=target(item.address)) for number, item in state.open.items()}
+    )
     if not moves:
         return Relocated(state, observed, conflicts=conflicts)
 
@@ -93,7 +97,6 @@ def relocate(
         replace(
             state,
             records={record.key: record for record in records},
-            open={number: replace(item, address=target(item.address)) for number, item in state.open.items()},
             completions={str(now_at(parse(key))): item for key, item in state.completions.items()},
         ),
         replace(

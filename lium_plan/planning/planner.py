@@ -88,7 +88,7 @@ def make_plan(
         destroying=request.destroying,
         actions=(*start.actions, *(_action(given, decision, placed, graph, kept) for decision in selection.kept)),
         drift=tuple(sorted(decisions.drift, key=lambda drift: drift.address)),
-        open=(*_open(given), *(() if request.refresh_only else late_rows(observed, decisions.made))),
+        open=(*_open(given), *(() if request.refresh_only else late_rows(observed, decisions.made, kept))),
         summary=summarise(selection.kept),
         cost=_cost(given, costs),
         rate_limit_wait_s=_wait_s(observed, selection.kept),

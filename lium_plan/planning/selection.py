@@ -1,18 +1,19 @@
 """Selection: what `--target` and `--exclude` leave of a plan, and what they pull in or out with it. Pure.
 
 Making a thing pulls in what it waits for; ending one pulls in what has to end first, and takes the records of what
-ran on it along. Nothing is pulled in silently.
+ran on it along. Nothing is pulled in silently. A late pod whose place is taken is nobody's and goes in any case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from lium_plan.addresses import matches_any
 from lium_plan.diagnostics import Diagnostic, warning
 from lium_plan.kinds.protocol import Presence, Record, Verb
 from lium_plan.kinds.registry import kind
+from lium_plan.money import rate
 from lium_plan.planning.decisions import Decision, ended_by_its_task
 from lium_plan.planning.order import Graph
 from lium_plan.planning.situation import Situation
@@ -44,6 +45,8 @@ def select(situation: Situation, made: Mapping[str, Decision], graph: Graph[str]
         diagnostics.extend(_say_pulled_out(with_them & kept - set(removed), made, graph, "--exclude"))
         kept -= with_them
     kept = _whole_replacements(kept, made, graph)
+    kept |= {late.record.key for late in situation.observed.late if late.record.deposed} & made.keys()
+    diagnostics.extend(_say_left_behind(situation, made.keys() - kept))
     order = tuple(_alone(situation, made[identity], kept, graph) for identity in graph.order if identity in kept)
     return Selection(order, tuple(diagnostics), left_out=len(order) < len(graph.order))
 
@@ -133,6 +136,14 @@ def _whole_replacements(kept: set[str], made: Mapping[str, Decision], graph: Gra
         for identity in kept
         if not made[identity].second_half or all(before in kept for before in graph.before(identity))
     }
+
+
+def _say_left_behind(situation: Situation, left_out: Set[str]) -> Iterator[Diagnostic]:
+    for late in situation.observed.late:
+        if late.record.key in left_out:
+            price = kind(late.record.kind).price_per_hour_usd(late.record)
+            message = f"pod {late.name} costs {rate(price)}, and all that is done is to know it: it is left out"
+            yield warning("late-pod", message, address=str(late.record.address), hint="apply without leaving it out")
 
 
 def _say_pulled_in(

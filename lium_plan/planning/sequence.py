@@ -3,7 +3,7 @@
 Owns the edges among the things to be done:
 - what is made comes after what it depends on;
 - what is destroyed comes after whatever used it was dealt with;
-- the old half of a create-first replacement comes after its users moved to the new one;
+- the old half of a create-first replacement comes after its users moved to the new one, whichever run began it;
 - a record of what ran on a pod is forgotten after the pod went;
 - a pod is given up after what goes to another pod was stopped on it: later nobody knows the way to it.
 Nothing that costs money waits for something that only runs on a pod before it may be destroyed. Pure.
@@ -146,7 +146,7 @@ def _after_ending(
         fate = made.get(str(host.address)) if host is not None else None
         if fate is not None and fate.verb in LETTING_GO:
             yield fate.id
-    if decision.second_half:
+    if decision.second_half or decision.awaits_successor:
         yield str(decision.address)
         if decision.address in parts:
             yield parts[decision.address]

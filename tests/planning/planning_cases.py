@@ -27,9 +27,9 @@ from lium_plan.manifest.load import load
 from lium_plan.marks import Marks, lineage_mark, scope_mark, volume_name
 from lium_plan.planning.bookkeeping import begin
 from lium_plan.planning.decisions import comparison_with
-from lium_plan.planning.late import with_late
+from lium_plan.planning.late import at_their_places, with_late
 from lium_plan.planning.members import completed_fleets, completions_by_records, members_now
-from lium_plan.planning.moving import relocate
+from lium_plan.planning.moving import relocate, targets
 from lium_plan.planning.observed import Found, Late, Observed, Pace
 from lium_plan.planning.plan import Action, Plan
 from lium_plan.planning.planner import make_plan
@@ -93,7 +93,8 @@ def read_case(case: Mapping[str, Any], folder: Path) -> Given:
     members: Mapping[str, tuple[str, ...]] = {}
     desired = written
     if state is not None:
-        observed = replace(observed, late=tuple(read_late(case, None, state)))
+        late = tuple(read_late(case, None, state))
+        observed = replace(observed, late=at_their_places(late, state, written.moved if written is not None else ()))
     if manifest is not None and written is not None:
         moved = relocate(written.moved, state, observed).state
         if moved is not None:
@@ -114,7 +115,8 @@ def read_case(case: Mapping[str, Any], folder: Path) -> Given:
         desired = expand(manifest, members=members)
         observed = replace(observed, imports=dict(read_imports(case, desired, state)))
         if state is not None:
-            observed = replace(observed, late=tuple(read_late(case, desired, state)))
+            late = tuple(read_late(case, desired, state))
+            observed = replace(observed, late=at_their_places(late, state, desired.moved))
     return Given(desired, state, observed, request, members, project)
 
 
@@ -370,12 +372,12 @@ def read_late(case: Mapping[str, Any], desired: Desired | None, state: State) ->
     """`ADDRESS NAME [row as in the state]`: a pod under a watched name. Without its row at an address that is wanted
     and empty, its price and node are known of it."""
     taken = set(state.records)
+    now_at = targets(desired.moved if desired is not None else ())
     for text in case.get("late", ()):
         where, name, *fields = text.split()
-        address = parse(where)
-        resource = desired.resources.get(address) if desired is not None else None
+        resource = desired.resources.get(now_at(parse(where))) if desired is not None else None
         row = " ".join((*fields, f"pod_name={name}"))
-        if resource is not None and where not in taken:
+        if resource is not None and not {where, str(resource.address)} & taken:
             record = record_of(resource, f"{row} id=id-{name} status=pending", desired, state.records)
         else:
             record = replace(loose_record(where, f"{row} status=pending", None, {}), id=f"id-{name}")

@@ -238,6 +238,64 @@ def test_a_fleet_of_a_fixed_size_keeps_what_it_got() -> None:
     told(story, nodes=2, expected=())
 
 
+FIRST = "    lifecycle: {create_before_destroy: true}\n"
+
+
+def test_pods_that_only_wait_for_their_successors_are_no_members_of_a_range() -> None:
+    """Below the minimum the run fails, and they stay for as long as nothing can be rented."""
+
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        before = pods(world)
+        no_more_after(world, 0)
+        for request in (PlanRequest(replace=("fleet.a[0]", "fleet.a[1]")), PlanRequest()):
+            ran = await world.apply(request=request)
+            assert ran.code == ExitCode.PARTIAL, ran.words
+            assert "fewer-members" not in ran.words
+            assert pods(world) == before
+        world.clear_faults()
+        await mended(world)
+        assert set(pods(world)) & set(before) == {before[2]}
+
+    told(story, manifest=fleet("2..3", more=FIRST), expected=tails(3))
+
+
+@pytest.mark.parametrize("on_offer", [False, True])
+def test_nor_are_pods_that_broke(on_offer: bool) -> None:
+    """Where nothing is on offer they stay in the state. What stands in the place of one is a member."""
+
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        for number in (1, 2):
+            world.fault({"do": "break", "pod": f"*-a-{number}"}, at=1.0)
+        await world.pass_time(2)
+        if on_offer:
+            no_more_after(world, 1)
+        else:
+            world.write("lium.yaml", fleet("2..3").replace("max_price: 1.00", "max_price: 0.01"))
+        ran = await world.apply()
+        assert ran.code == (ExitCode.OK if on_offer else ExitCode.PARTIAL), ran.words
+        assert ran.words.count("fewer-members: ") == ran.words.count("fewer-members: 2 of 3 members") == on_offer
+
+    told(story, manifest=fleet("2..3"), expected=tails(3))
+
+
+def test_a_range_below_its_minimum_keeps_what_is_protected_and_says_so() -> None:
+    async def story(world: World) -> None:
+        no_more_after(world, 1)
+        ran = await world.apply()
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert ran.words.count("protected: it is new and stays all the same: prevent_destroy protects it") == 1
+        assert len(pods(world)) == 1
+        assert len([key for key in state_keys(world) if key.startswith("fleet.a")]) == 1
+
+    of_that_name = (
+        "volumes:\n  a: {lifecycle: {prevent_destroy: true}}\n"  # it is new as well, and no matter of the range
+    )
+    more = "    lifecycle: {prevent_destroy: true}\n"
+    told(story, manifest=fleet("2..3", more=more, tail=of_that_name), expected=())
+
+
 def test_a_member_that_fails_otherwise_is_no_matter_of_the_range() -> None:
     async def story(world: World) -> None:
         empty = {"do": "answer", "status": 402, "code": "insufficient_balance"}
@@ -293,6 +351,20 @@ def test_a_failed_run_gives_back_what_it_put_in_the_place_of_another(first: bool
 
     failing = (Behaviour("make worse", exit_status=3),)
     told(story, manifest=fleet(2, more=ONCE + lifecycle), expected=tails(2), behaviours=failing)
+
+
+def test_a_failed_run_keeps_what_is_protected_with_all_that_it_needs_and_says_so() -> None:
+    async def story(world: World) -> None:
+        ran = await world.apply(options=ApplyRequest(destroy_new_on_failure=True))
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert ran.words.count("protected: it is new and stays all the same: prevent_destroy protects it") == 1
+        kept = {key for key in state_keys(world) if not key.startswith("template.")}
+        assert kept == {"fleet.a[0]", "fleet.a[0].bootstrap"}, "neither the other fleet nor the volume"
+        assert any(key.startswith("template.") for key in state_keys(world))
+
+    more = BOOTSTRAPPED + "    lifecycle: {prevent_destroy: true}\n"
+    failing = (Behaviour("make ready", exit_status=3),)
+    told(story, manifest=fleet(1, more=more, tail=OTHER + VOLUMES), expected=(), behaviours=failing)
 
 
 def test_a_failed_run_gives_back_no_template_that_an_older_pod_has_come_to_use() -> None:

@@ -7,7 +7,7 @@ import pytest
 from lium_plan.diagnostics import ExitCode
 from lium_plan.planning.plan import Plan
 from tests.simulation.leftovers import WITH_LOGIN, keys, phases, somebody_deletes, somebody_makes
-from tests.simulation.manifests import HEAD, VOLUMES
+from tests.simulation.manifests import HEAD, VOLUMES, fleet
 from tests.simulation.telling import RENT, emptied, mended, record, rents, told
 from tests.support.world import World
 
@@ -167,6 +167,127 @@ def test_a_limit_on_rents_is_waited_out() -> None:
         ran = await world.apply()
         assert ran.code == 0, ran.words
         assert len(set(keys(world))) == 1, "the same request"
+        await mended(world)
+
+    told(story)
+
+
+def test_a_lost_rent_whose_events_can_not_be_read_is_waited_for() -> None:
+    async def story(world: World) -> None:
+        world.configure(list_lag_seconds=8)
+        world.fault({"do": "lose_reply", "where": "after"}, **RENT)
+        world.fault({"do": "answer", "status": 500}, method="GET", path="users/me/events", times=None)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert len(rents(world)) == 1
+        await mended(world)
+
+    told(story)
+
+
+def test_a_creation_that_can_not_be_looked_for_is_unknown_not_failed() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "answer", "status": 500, "where": "after"}, method="POST", path="docker-credentials")
+        world.fault({"do": "answer", "status": 500}, method="GET", path="docker-credentials", after=1, times=3)
+        unsure = await world.apply()
+        assert unsure.code == ExitCode.UNKNOWN_OUTCOME, unsure.words
+        state = world.state()
+        assert state is not None
+        assert [str(effect.address) for effect in state.open.values()] == ["credential.t"]
+        await mended(world)
+        assert len(world.open_charges("credential")) == 1
+
+    told(story, manifest=WITH_LOGIN, expected=())
+
+
+def test_a_limit_on_rents_that_never_ends_is_given_up_and_named() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "answer", "status": 429, "headers": {"Retry-After": "60"}}, **RENT, times=None)
+        failed = await world.apply()
+        assert failed.code == ExitCode.PARTIAL, failed.words
+        assert (
+            "rate-limited: rent: the limit on POST /executors/{id}/rent has let nothing through for 15 min"
+            in failed.words
+        )
+        assert 900 < failed.took_s < 1100
+        state = world.state()
+        assert state is not None
+        assert (state.open, [item.name for item in state.watched]) == ({}, rents(world)[:1])
+        world.clear_faults()
+        await mended(world)
+
+    told(story)
+
+
+def test_a_limit_on_rents_is_waited_for_as_long_as_the_fleet_says() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "answer", "status": 429, "headers": {"Retry-After": "60"}}, **RENT, times=20)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert len(set(keys(world))) == 1
+        assert ran.took_s > 1000
+        await mended(world)
+
+    told(story, manifest=fleet(more="    retry: {on_events: [no-capacity], duration: 30m}\n"))
+
+
+@pytest.mark.parametrize("through", ["refused", "rented"])
+def test_a_limit_that_lets_other_rents_through_is_waited_for_longer(through: str) -> None:
+    """Another fleet's rents are answered: again and again with a refusal, or once, after 12 minutes, with a pod."""
+
+    async def story(world: World) -> None:
+        other = next(node.id for node in world.lium.world.nodes if "3090" in node.gpu_model)
+        block = fleet().split("fleets:\n")[1].replace("  a:\n", "  b:\n").replace("RTX4090", "RTX3090")
+        refused = f"    node_ids: [{other}]\n    retry: {{on_events: [no-capacity], duration: 14m}}\n"
+        world.write(
+            "lium.yaml", fleet(tail=block + (refused if through == "refused" else "    volume: data\n") + VOLUMES)
+        )
+        limit = {"do": "answer", "status": 429, "headers": {"Retry-After": "60"}}
+        refusal = {"do": "answer", "status": 409, "code": "node_unavailable"}
+
+        def limited(plan: Plan) -> bool:
+            (node,) = (action.offer.node_id for action in plan.actions if action.offer and action.address.name == "a")
+            world.fault(limit, method="POST", path=f"executors/{node}/rent", times=15)
+            if through == "refused":
+                world.fault(refusal, method="POST", path=f"executors/{other}/rent", times=None)
+            else:
+                world.fault(limit, method="POST", path="volumes", times=12)
+            return True
+
+        ran = await world.apply(approve=limited)
+        assert "rate-limited" not in ran.words
+        assert record(world).status == "ready"
+        assert ran.took_s > 1000, "longer than a limit on all"
+
+    told(story, expected=("a-0", "b-0"))
+
+
+def test_a_creation_that_waits_for_a_limit_is_not_sent_once_the_run_is_interrupted() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "answer", "status": 429, "headers": {"Retry-After": "3"}}, method="POST", path="templates")
+        ran = await world.apply(interrupt_after_s=(1.0,))
+        assert ran.code == ExitCode.INTERRUPTED, ran.words
+        assert world.open_charges("template") == ()
+        await mended(world)
+
+    told(story)
+
+
+@pytest.mark.parametrize(("path", "kind"), [("templates", "template"), ("executors/*/rent", "pod")])
+@pytest.mark.parametrize("status", [200, 502])
+def test_an_answer_that_comes_after_an_interrupt_is_written_down(path: str, kind: str, status: int) -> None:
+    """Also one that makes it necessary to look."""
+
+    async def story(world: World) -> None:
+        if status != 200:
+            world.fault({"do": "answer", "status": status, "where": "after"}, method="POST", path=path)
+        world.fault({"do": "delay", "where": "after", "seconds": 3}, method="POST", path=path)
+        ran = await world.apply(interrupt_after_s=(1.0,))
+        assert ran.code == ExitCode.INTERRUPTED, ran.words
+        state = world.state()
+        assert state is not None
+        assert state.open == {}
+        assert [record.kind for record in state.records.values()].count(kind) == 1
         await mended(world)
 
     told(story)

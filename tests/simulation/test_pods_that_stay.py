@@ -7,6 +7,7 @@ import pytest
 from lium_plan.diagnostics import ExitCode
 from lium_plan.requests import ApplyRequest, PlanRequest
 from tests.simulation.leftovers import killed_with_a_rent_on_its_way, missing, phases, without
+from tests.simulation.manifests import fleet
 from tests.simulation.telling import RENT, emptied, mended, record, rents, told
 from tests.support.world import World
 
@@ -233,5 +234,131 @@ def test_a_found_pod_that_is_too_dear_and_does_not_go_stays_known() -> None:
         world.clear_faults()
         await mended(world)
         assert dear.object_id not in {charge.object_id for charge in world.open_charges("pod")}
+
+    told(story)
+
+
+def test_a_statement_that_can_not_be_read_does_not_keep_a_destroy_from_its_end() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault({"do": "answer", "status": 500}, method="GET", path="pods/*/statement", times=None)
+        gone = await emptied(world)
+        assert gone.report is not None
+        assert [(proof.gone, proof.total_usd) for proof in gone.report.proofs] == [(True, None)]
+
+    told(story)
+
+
+def test_a_delete_that_may_have_been_done_is_unknown_not_failed() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault({"do": "answer", "status": 502}, **DELETE, times=1)
+        world.fault({"do": "answer", "status": 500}, **LISTS, after=1, times=3)
+        unsure = await world.destroy()
+        assert unsure.code == ExitCode.UNKNOWN_OUTCOME, unsure.words
+        assert open_ops(world) == ["delete"]
+        await emptied(world)
+
+    told(story)
+
+
+# --- a node that a broken pod of ours blocks -------------------------------------------------------------------------
+
+
+async def told_of_a_broken_pod(world: World, *, more: str = "", breaks: bool) -> str:
+    """The id of the pod of `fleet.b`, which a refusal says is broken when `fleet.a` is rented on its own."""
+    other = fleet(more=more).replace("RTX4090", "RTX3090").replace("  a:\n", "  b:\n")
+    world.write("lium.yaml", other + fleet().split("fleets:\n")[1])
+    assert (await world.apply(request=PlanRequest(targets=("fleet.b",)))).code == 0
+    if breaks:
+        world.fault({"do": "break", "pod": "*-b-0"})
+        await world.pass_time(1)
+    named = str(record(world, "fleet.b[0]").id)
+    message = f"This node still has a broken pod ({named}) that must be removed before you can rent it again."
+    world.fault({"do": "answer", "status": 400, "body": {"success": False, "message": message}}, **RENT)
+    return named
+
+
+@pytest.mark.parametrize(
+    ("more", "breaks", "deleted"),
+    [("", True, 1), ("", False, 0), ("    lifecycle: {prevent_destroy: true}\n", True, 0)],
+)
+def test_a_pod_that_is_said_to_be_broken_is_deleted_where_a_list_bears_it_out(
+    more: str, breaks: bool, deleted: int
+) -> None:
+    async def story(world: World) -> None:
+        await told_of_a_broken_pod(world, more=more, breaks=breaks)
+        ran = await world.apply(request=PlanRequest(targets=("fleet.a",)))
+        assert ran.code == 0, ran.words
+        assert deletes(world) == deleted
+        state = world.state()
+        assert state is not None
+        assert ("fleet.b[0]" in state.records) == (not deleted)
+        assert len([name for name in rents(world) if name.endswith("-a-0")]) == 2, "the next node"
+
+    told(story, expected=("a-0", "b-0"))
+
+
+@pytest.mark.parametrize("fails", [DELETE, {"method": "GET", "path": "pods"}])
+def test_a_broken_pod_that_does_not_go_keeps_nobody_from_another_node(fails: dict[str, str]) -> None:
+    async def story(world: World) -> None:
+        named = await told_of_a_broken_pod(world, breaks=True)
+        if fails is DELETE:
+            world.fault({"do": "answer", "status": 403}, **DELETE, times=None)
+        else:
+            world.fault({"do": "answer", "status": 500}, **LISTS, after=1, times=3)
+        ran = await world.apply(request=PlanRequest(targets=("fleet.a",)))
+        assert ran.code == 0, ran.words
+        assert any(phase.startswith("it blocks its node, and does not go: ") for phase in phases(ran))
+        assert record(world, "fleet.b[0]").id == named
+
+    told(story, expected=("a-0", "b-0"))
+
+
+# --- a machine for what is to be replaced ----------------------------------------------------------------------------
+
+
+def test_what_is_to_be_replaced_waits_for_a_machine_as_its_fleet_says() -> None:
+    """And nothing is destroyed until there is one."""
+
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        old = record(world).id
+        world.fault({"do": "take_node", "node": "*"})
+        await world.pass_time(70)
+        world.fault({"do": "free_node", "node": "*"}, at=120)
+        ran = await world.apply(request=PlanRequest(replace=("fleet.a[0]",)))
+        assert (record(world).id != old, record(world).status) == (True, "ready"), ran.words
+        assert any(phase.startswith("tries again in 15 s, until ") for phase in phases(ran))
+        said = phases(ran)
+        assert said.index("deleting") > max(n for n, phase in enumerate(said) if phase.startswith("tries again in"))
+        await mended(world)
+
+    told(story, manifest=fleet(more="    retry: {on_events: [no-capacity], duration: 30m}\n"))
+
+
+def test_a_machine_for_what_is_to_be_replaced_is_not_waited_for_beyond_the_fleets_time() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault({"do": "take_node", "node": "*"})
+        await world.pass_time(70)
+        failed = await world.apply(request=PlanRequest(replace=("fleet.a[0]",)))
+        assert failed.code == ExitCode.PARTIAL, failed.words
+        assert 40 <= failed.took_s <= 60
+        assert deletes(world) == 0
+
+    told(story, manifest=fleet(more="    retry: {on_events: [no-capacity], duration: 1m}\n"))
+
+
+def test_the_node_of_an_adopted_pod_that_failed_is_not_tried_again() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "twist", "twist": {"fails": "no space left on device"}}, **RENT, times=None)
+        assert (await world.apply(interrupt_after_s=(3.0,))).code == ExitCode.INTERRUPTED
+        assert record(world).status == "pending"
+        failed = await world.apply()
+        assert failed.code == ExitCode.PARTIAL, failed.words
+        assert "creation failed on 3 nodes: no space left on device" in failed.words
+        nodes = [charge.node_id for charge in world.lium.world.charges if charge.name in rents(world)]
+        assert len(nodes) == len(set(nodes)) == 3
 
     told(story)

@@ -7,14 +7,16 @@ from collections.abc import Mapping
 import pytest
 
 from lium_plan.addresses import parse
+from lium_plan.diagnostics import ExitCode
 from lium_plan.kinds.protocol import Json, Record
 from lium_plan.marks import keyed_hash
 from lium_plan.state.journal import JournaledLedger, RunIdentity
 from lium_plan.state.lock import this_process
 from tests.simulation.leftovers import WITH_LOGIN, phases
-from tests.simulation.manifests import VOLUMES
+from tests.simulation.manifests import VOLUMES, fleet
 from tests.simulation.telling import mended, rents, told
 from tests.support.world import CANARY_PASSWORD, World
+from tests.support.world_machines import Behaviour
 
 EVERYTHING = (
     WITH_LOGIN
@@ -100,6 +102,24 @@ def test_an_open_delete_of_a_pod_that_no_list_shows_and_nothing_proves() -> None
         assert len(rents(world)) == 1
 
     told(story)
+
+
+def test_what_is_renamed_has_its_new_name_though_nobody_can_say_whether_it_started() -> None:
+    task = "tasks:\n  {}: {{fleet: a, commands: [make t], wait: completed}}\n"
+
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == ExitCode.PARTIAL
+        await world.apply(crash_on=("ssh start", "started", 1))
+        world.fault({"do": "ssh", "pod": "*-a-0", "mode": "refuse"})
+        moved = "moved: [{from: task.t, to: task.u}]\n"
+        world.write("lium.yaml", fleet(1, tail=task.format("u") + moved))
+        ran = await world.apply()
+        assert ran.code == ExitCode.UNKNOWN_OUTCOME, ran.words
+        assert {row.key for row in _records(world) if row.kind == "task"} == {"task.u[0]"}
+        assert ran.report is not None
+        assert [str(result.verb) for result in ran.report.results] == ["move"]
+
+    told(story, manifest=fleet(1, tail=task.format("t")), behaviours=(Behaviour("make t", exit_status=1),))
 
 
 def test_a_login_that_a_record_holds_is_not_what_another_open_creation_made() -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from lium_plan.diagnostics import ExitCode, Failure
 from lium_plan.operations.extending import extend
 from lium_plan.requests import Sources
 from tests.simulation.leftovers import phases
@@ -74,5 +75,47 @@ def test_one_of_a_pod_that_went_meanwhile_is_over(served: bool) -> None:
         state = world.state()
         assert state is not None
         assert (state.records, state.open) == ({}, {}), gone.words
+
+    told(story)
+
+
+async def extending(world: World) -> Failure:
+    """How it fails."""
+    outside = world._outside(Process(version=world.version))
+    with pytest.raises(Failure) as failed:
+        await extend(world.settings, Sources(("project",)), "fleet.a", 3600, outside=outside)
+    return failed.value
+
+
+def test_one_that_may_have_been_done_is_unknown_not_failed() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault({"do": "answer", "status": 502, "where": "after"}, method="POST", path=PATH)
+        world.fault({"do": "answer", "status": 503}, method="GET", path="pods", after=1, times=None)
+        failure = await extending(world)
+        assert failure.exit_code is ExitCode.UNKNOWN_OUTCOME
+        (said,) = failure.diagnostics
+        assert (said.code, said.address) == ("unknown-outcome", "fleet.a[0]")
+        assert "extend: POST /pods/" in said.message
+        assert said.message.endswith("; whether it was extended can't be seen now")
+        assert said.hint == "it stays open in the journal; the next apply settles it"
+        world.clear_faults()
+        ran = await world.apply()
+        assert any(phase.startswith("settled: it was extended to ") for phase in phases(ran))
+        await mended(world)
+
+    told(story)
+
+
+def test_one_that_a_list_shows_was_not_done_is_an_error() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault({"do": "answer", "status": 400}, method="POST", path=PATH, times=None)
+        failure = await extending(world)
+        assert failure.exit_code is ExitCode.ERROR
+        assert [said.code for said in failure.diagnostics] != ["unknown-outcome"]
+        state = world.state()
+        assert state is not None
+        assert state.open == {}
 
     told(story)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 
+import pytest
+
 from lium_plan.diagnostics import ExitCode
+from lium_plan.kinds.pod.offers import Offer, Tier
+from lium_plan.kinds.pod.rent import _offer, offer_facts
+from lium_plan.requests import PlanRequest
 from tests.simulation.leftovers import SENT, keys, killed_with_a_rent_on_its_way, phases
 from tests.simulation.manifests import HEAD, VOLUMES, fleet, tails
 from tests.simulation.telling import RENT, emptied, mended, record, rents, told
@@ -246,8 +251,11 @@ def test_when_the_server_is_away_while_settling_it_stays_open() -> None:
         away = {"do": "answer", "status": 401}
         world.fault(away, method="GET", path="pods", after=3, times=None)
         ran = await world.apply()
-        assert ran.code == ExitCode.PARTIAL, ran.words
-        assert "settle what an earlier run left open" in ran.words
+        assert ran.code == ExitCode.ERROR, ran.words
+        assert "look at the account: GET /pods: 401" in ran.words
+        state = world.state()
+        assert state is not None
+        assert [effect.op for effect in state.open.values()] == ["rent"]
         world.clear_faults()
         await mended(world)
         await emptied(world)
@@ -325,3 +333,153 @@ def test_a_refusal_after_a_rent_was_sent_again_does_not_say_that_nothing_changed
         await mended(world)
 
     told(story, manifest=fleet(2), expected=tails(2))
+
+
+EVENTS = {"method": "GET", "path": "users/me/events"}
+GUARDED = fleet(more="    lifecycle: {prevent_destroy: true}\n")
+
+
+async def another_pod_at_an_open_rents_address(world: World, *, served: bool) -> str:
+    """Its id. The rent stays open, since events can't be read, and the pod of another address is moved to its own."""
+    world.write("lium.yaml", GUARDED.replace("  a:\n", "  b:\n"))
+    assert (await world.apply()).code == 0
+    world.write("lium.yaml", GUARDED + GUARDED.split("fleets:\n")[1].replace("  a:\n", "  b:\n"))
+    world.fault({"do": "twist", "twist": {"hide_seconds": 300}}, **RENT)
+    await world.apply(crash_on=SENT if served else ("POST /executors/*/rent", "before", 1))
+    await world.pass_time(1)
+    world.fault({"do": "answer", "status": 500}, **EVENTS, times=None)
+    world.write("lium.yaml", GUARDED + "moved: [{from: fleet.b, to: fleet.a}]\n")
+    unsure = await world.apply()
+    assert unsure.code == ExitCode.UNKNOWN_OUTCOME, unsure.words
+    world.clear_faults()
+    return str(record(world).id)
+
+
+def test_a_found_pod_does_not_take_the_place_of_another_and_goes_back() -> None:
+    """Also where pods are protected: nobody wants two. The one that stands there has become dearer, and stays."""
+
+    async def story(world: World) -> None:
+        stands = await another_pod_at_an_open_rents_address(world, served=True)
+        world.fault({"do": "price", "node": "*", "factor": 9, "announced_seconds": 60})
+        await world.pass_time(300)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert record(world).id == stands
+        assert [charge.object_id for charge in world.open_charges("pod")] == [stands]
+        assert ran.report is not None
+        assert [proof.id != stands for proof in ran.report.proofs] == [True]
+
+    told(story, expected=("b-0",))
+
+
+def test_a_rent_is_not_sent_again_beside_a_pod_that_stands_at_its_address() -> None:
+    async def story(world: World) -> None:
+        await another_pod_at_an_open_rents_address(world, served=False)
+        world.write("lium.yaml", fleet())
+        assert (await world.apply(request=PlanRequest(replace=("fleet.a[0]",)))).code == 0
+        assert "-a-0" not in "".join(rents(world)[:1])
+        assert [name.endswith("-b-0") for name in rents(world)] == [True, False], (
+            "one new rent, under a name of its own"
+        )
+        await mended(world)
+
+    told(story)
+
+
+@pytest.mark.parametrize(
+    "now_wanted",
+    [
+        fleet().replace("max_price: 1.00", "max_price: 0.20"),
+        fleet().replace("RTX4090", "RTX3090"),
+        fleet(more="    min_cuda: 99\n"),
+    ],
+)
+def test_a_rent_that_the_manifest_allows_no_more_is_not_sent_again(now_wanted: str) -> None:
+    async def story(world: World) -> None:
+        await killed_with_a_rent_on_its_way(world, served=False)
+        first = keys(world)[0]
+        world.write("lium.yaml", now_wanted)
+        await world.apply()
+        assert keys(world).count(first) == 1
+        await emptied(world)
+
+    told(story)
+
+
+def test_an_unserved_rent_is_not_sent_again_above_todays_max_price() -> None:
+    """It is under the ceiling of its own day, and its price has risen since."""
+
+    async def story(world: World) -> None:
+        await killed_with_a_rent_on_its_way(world, served=False)
+        first = keys(world)[0]
+        world.write("lium.yaml", fleet().replace("max_price: 1.00", "max_price: 0.40"))
+        world.fault({"do": "price", "node": "*", "factor": 2})
+        await world.pass_time(120)
+        ran = await world.apply()
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert keys(world) == [first]
+        await emptied(world)
+
+    told(story)
+
+
+def test_an_unserved_rent_is_sent_again_where_the_node_tells_what_is_asked_for() -> None:
+    """What a node tells of its network and CUDA is in the journal too."""
+    offer = Offer(
+        *("a-node", "RTX4090", 2, 24, 16, 64, 100, 200, Decimal("0.6"), Decimal("0.3"), "de", Tier.SPOT),
+        download_mbps=Decimal("900.5"),
+        cuda=Decimal("12.4"),
+        nvlink=True,
+        reliable=False,
+    )
+    assert _offer(offer_facts(offer)) == offer
+    silent = Offer(*("a-node", "RTX4090", 1, 24, 16, 64, 100, 200, Decimal("0.3"), Decimal("0.3"), "de", Tier.SECURE))
+    assert _offer(offer_facts(silent)) == silent
+
+
+def test_events_that_can_not_be_read_leave_one_rent_open_and_the_rest_goes_on() -> None:
+    async def story(world: World) -> None:
+        await killed_with_a_rent_on_its_way(world, served=False)
+        world.fault({"do": "answer", "status": 500}, **EVENTS, times=None)
+        world.write("lium.yaml", fleet(tail=VOLUMES))
+        ran = await world.apply()
+        assert ran.code == ExitCode.UNKNOWN_OUTCOME, ran.words
+        assert "can't be looked for: GET /users/me/events: 500" in ran.words
+        assert 40 <= ran.took_s < 100
+        assert len(keys(world)) == 1, "nor is it sent again"
+        assert len(world.open_charges("volume")) == 1
+        world.clear_faults()
+        await mended(world)
+        assert len(set(keys(world))) == 1
+
+    told(story)
+
+
+def test_a_server_that_does_not_tell_what_it_can_do_is_asked_again() -> None:
+    async def story(world: World) -> None:
+        await killed_with_a_rent_on_its_way(world, served=False)
+        world.fault({"do": "answer", "status": 500}, method="GET", path="version", times=3)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert ran.took_s < 100
+        assert len(set(keys(world))) == 1, "the same request"
+        await mended(world)
+
+    told(story)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_the_node_of_a_found_pod_that_was_too_dear_is_not_tried_again(moved: bool) -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "twist", "twist": {"price_factor": 9}}, **RENT, times=None)
+        await killed_with_a_rent_on_its_way(world, served=True)
+        if moved:
+            world.write("lium.yaml", fleet().replace("  a:\n", "  b:\n") + "moved: [{from: fleet.a, to: fleet.b}]\n")
+        ran = await world.apply()
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        nodes = [charge.node_id for charge in world.lium.world.charges if charge.name.startswith("lp-")]
+        pods = [node for node in nodes if node is not None]
+        assert len(pods) == len(set(pods)) == 3
+        assert world.open_charges("pod") == ()
+
+    told(story, expected=("b-0",) if moved else None)

@@ -9,12 +9,13 @@ import pytest
 
 from lium_plan import operations
 from lium_plan.diagnostics import ExitCode
-from lium_plan.requests import ApplyRequest, Sources
+from lium_plan.requests import ApplyRequest, PlanRequest, Sources
 from lium_plan.sim.rows import PodStatus
-from tests.simulation.manifests import BOOTSTRAP, HEAD, VOLUME, VOLUMES, fleet
-from tests.simulation.telling import RENT, emptied, find_point, mended, record, rents, told
+from tests.simulation.manifests import BOOTSTRAP, HEAD, VOLUME, VOLUMES, fleet, tails
+from tests.simulation.telling import RENT, SEED, emptied, find_point, mended, record, rents, told
 from tests.support.world import ACCOUNT, World
 from tests.support.world_machines import Behaviour
+from tests.support.world_opening import run_world
 from tests.support.world_oracles import all_done
 
 TEMPLATED = (
@@ -201,6 +202,281 @@ def test_a_settlement_that_fails_leaves_no_other_behind() -> None:
         await mended(world)
 
     told(story, manifest=TEMPLATED)
+
+
+# --- a replacement that stopped before its successor was ready --------------------------------------------------------
+
+FIRST = "    lifecycle: {create_before_destroy: true}\n"
+REPLACE = PlanRequest(replace=("fleet.a[0]",))
+FULL = {"do": "answer", "status": 409, "code": "node_unavailable"}
+NOBODY_KNOWS = {"do": "answer", "status": 409, "code": "idempotency_outcome_unknown"}
+
+
+def pods(world: World) -> list[str]:
+    return [charge.object_id for charge in world.open_charges("pod")]
+
+
+def test_an_old_pod_outlives_a_replacement_that_found_nothing() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        (old,) = pods(world)
+        world.fault(FULL, **RENT, times=None)
+        for request in (REPLACE, PlanRequest(), PlanRequest()):
+            ran = await world.apply(request=request)
+            assert ran.code == ExitCode.PARTIAL, ran.words
+            assert pods(world) == [old]
+        world.clear_faults()
+        await mended(world)
+        assert old not in pods(world)
+
+    told(story, manifest=fleet(1, more=FIRST))
+
+
+def test_and_one_that_was_interrupted_whose_successor_then_fails() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        (old,) = pods(world)
+        world.fault({"do": "twist", "twist": {"fails": "no space left on device"}}, **RENT, times=None)
+        assert (await world.apply(request=REPLACE, interrupt_after_s=(3.0,))).code == ExitCode.INTERRUPTED
+        assert len(pods(world)) == 2
+        ran = await world.apply()
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert pods(world) == [old]
+
+    told(story, manifest=fleet(1, more=FIRST))
+
+
+def test_two_that_were_left_at_one_address_go_once_it_has_a_pod() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        assert (await world.apply(request=REPLACE, interrupt_after_s=(3.0,))).code == ExitCode.INTERRUPTED
+        before = pods(world)
+        ran = await world.apply(request=REPLACE)
+        assert ran.code == 0, ran.words
+        assert len(before) == 2
+        assert not set(pods(world)) & set(before)
+        await mended(world)
+
+    told(story, manifest=fleet(1, more=FIRST))
+
+
+def test_an_old_pod_stays_while_nobody_knows_whether_its_successor_was_rented() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        (old,) = pods(world)
+        world.fault({"do": "lose_reply", "where": "unrecorded"}, **RENT)
+        await world.apply(request=REPLACE, crash_on=("POST /executors/*/rent", "on its way", 1))
+        world.fault(NOBODY_KNOWS, **RENT, times=None)
+        ran = await world.apply()
+        assert ran.code == ExitCode.UNKNOWN_OUTCOME, ran.words
+        assert pods(world) == [old]
+        assert ran.report is not None
+        assert ran.report.results == ()
+
+    told(story, manifest=fleet(1, more=FIRST))
+
+
+# --- what an open rent is not sent again for --------------------------------------------------------------------------
+
+TWO = fleet(1) + fleet(1).partition("fleets:\n")[2].replace("  a:\n", "  b:\n")
+
+
+@pytest.mark.parametrize(
+    ("beside", "acted"), [(PlanRequest(excludes=("fleet.a",)), False), (PlanRequest(targets=("fleet.b",)), True)]
+)
+def test_a_rent_that_is_left_out_is_looked_for_and_not_sent_again(beside: PlanRequest, acted: bool) -> None:
+    async def story(world: World) -> None:
+        await world.apply(
+            request=PlanRequest(targets=("fleet.a",)),
+            crash_on=("POST /executors/*/rent", "answered" if acted else "before", 1),
+        )
+        ran = await world.apply(request=beside)
+        state = world.state()
+        assert state is not None
+        assert not state.open
+        assert ("fleet.a[0]" in state.records) == acted, ran.words
+        assert len([name for name in rents(world) if name.endswith("-a-0")]) == int(acted)
+        await mended(world)
+
+    async def loosely(world: World) -> None:
+        await story(world)
+        assert all("left {'fleet.a[0]': 'pending'}" in text for text in world.broken), "it is not set up, as was asked"
+
+    run_world(SEED, loosely, manifest=TWO, expected=("a-0", "b-0"))
+
+
+def test_a_rent_is_not_sent_again_where_another_pod_is_about_to_be_imported() -> None:
+    async def story(world: World) -> None:
+        await world.apply(crash_on=("POST /executors/*/rent", "before", 1))
+        (theirs,) = (pod.id for pod in world.lium.world.pods if pod.id in world.foreign)
+        any_pod = "    lifecycle: {ignore_changes: [resources, template, ttl]}\n"
+        world.write("lium.yaml", fleet(1, more=any_pod) + f"imports: [{{to: 'fleet.a[0]', id: {theirs}}}]\n")
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert record(world).id == theirs
+        assert rents(world) == []
+
+    told(story)
+
+
+def test_the_rents_of_what_is_renamed_are_sent_again_as_ever() -> None:
+    async def story(world: World) -> None:
+        await world.apply(crash_on=("POST /executors/*/rent", "before", 1))
+        world.write("lium.yaml", RENAMED)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert record(world, "fleet.b[0]").id in pods(world)
+        assert [name[-3:] for name in rents(world)] == ["a-0"]
+
+    told(story)
+
+
+# --- renamed meanwhile ------------------------------------------------------------------------------------------------
+
+RENAMED = fleet(1).replace("  a:\n", "  b:\n") + "moved: [{from: fleet.a, to: fleet.b}]\n"
+LATE = {"no_rent_idempotency": True, "events_forbidden": True}
+"""With such a server a rent that takes long is settled as not done."""
+
+
+def test_nothing_is_rented_under_a_new_name_while_a_rent_under_the_old_one_is_unknown() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "lose_reply", "where": "unrecorded"}, **RENT)
+        await world.apply(crash_on=("POST /executors/*/rent", "on its way", 1))
+        world.fault(NOBODY_KNOWS, **RENT, times=None)
+        world.write("lium.yaml", RENAMED)
+        ran = await world.apply()
+        assert ran.code == ExitCode.UNKNOWN_OUTCOME, ran.words
+        (item,) = ran.plans[0].open
+        assert (str(item.address), item.will.partition(": ")[2][:8]) == ("fleet.b[0]", "adopt it")
+        assert len(set(rents(world))) == 1
+        world.clear_faults()
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert len(set(rents(world))) == 1
+        assert len(pods(world)) == 1
+        assert (await world.apply()).code == 0
+
+    told(story)
+
+
+def test_a_pod_that_turns_up_late_for_a_renamed_fleet_is_given_back() -> None:
+    async def story(world: World) -> None:
+        world.configure(**LATE)
+        world.fault({"do": "delay", "seconds": 500}, **RENT)
+        assert (await world.apply()).code == 0
+        (kept,) = pods(world)
+        world.write("lium.yaml", RENAMED)
+        assert (await world.apply()).code == 0
+        await world.pass_time(300)
+        assert len(pods(world)) == 2
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert [item.will.partition(",")[0] for item in ran.plans[0].open] == [f"give back pod {rents(world)[0]}"]
+        assert pods(world) == [kept]
+        assert (await world.apply()).changes == 0
+
+    told(story)
+
+
+def test_one_whose_place_is_free_is_adopted_under_the_new_name() -> None:
+    async def story(world: World) -> None:
+        world.configure(**LATE)
+        world.fault({"do": "delay", "seconds": 500}, **RENT)
+        world.fault(FULL, **RENT, after=1, times=None)
+        assert (await world.apply()).code == ExitCode.PARTIAL
+        world.write("lium.yaml", RENAMED)
+        await world.pass_time(300)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert [str(item.address) for item in ran.plans[0].open] == ["fleet.b[0]"]
+        assert [record(world, "fleet.b[0]").id] == pods(world)
+
+    told(story)
+
+
+def test_one_that_is_known_by_a_wrong_id_moves_as_it_is() -> None:
+    async def story(world: World) -> None:
+        (theirs,) = (pod.id for pod in world.lium.world.pods if pod.id in world.foreign)
+        world.fault({"do": "answer", "status": 200, "where": "after", "body": {"pod_id": theirs}}, **RENT)
+        await world.apply(crash_on=("GET /pods", "on its way", 2))
+        assert record(world).id == theirs
+        world.write("lium.yaml", RENAMED)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert len(rents(world)) == 1
+        assert [record(world, "fleet.b[0]").id] == pods(world)
+
+    told(story)
+
+
+# --- late, and left out -----------------------------------------------------------------------------------------------
+
+
+def test_a_late_pod_that_has_a_place_is_known_and_left_alone_with_its_fleet_and_its_price_is_said() -> None:
+    async def story(world: World) -> None:
+        world.configure(**LATE)
+        world.fault({"do": "delay", "seconds": 500}, **RENT)
+        world.fault(FULL, **RENT, after=1, times=None)
+        assert (await world.apply()).code == ExitCode.PARTIAL
+        await world.pass_time(300)
+        ran = await world.apply(request=PlanRequest(excludes=("fleet.a",)))
+        (item,) = ran.plans[0].open
+        assert item.will.startswith("leave pod ")
+        assert "late-pod: pod " in ran.words
+        assert record(world).status == "pending"
+        world.clear_faults()
+        await mended(world)
+        assert all("'fleet.a[0]': 'pending'" in text for text in world.broken), "it was not set up, as was asked"
+        world.broken.clear()
+
+    told(story)
+
+
+# --- on_failure: delete -----------------------------------------------------------------------------------------------
+
+DELETING = "    bootstrap: {commands: [make ready], timeout: 5m, on_failure: delete, max_failures: 0}\n"
+WORSE = (Behaviour("make ready", 10.0), Behaviour("make worse", 10.0, exit_status=1))
+
+
+def test_a_protected_pod_is_not_given_back_and_that_is_said() -> None:
+    protected = DELETING + "    lifecycle: {prevent_destroy: true}\n"
+
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        before = pods(world)
+        world.write("lium.yaml", fleet(1, more=protected.replace("ready", "worse")))
+        ran = await world.apply()
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert pods(world) == before
+        assert ran.report is not None
+        (cause,) = [result.cause for result in ran.report.results if result.cause is not None]
+        assert "its pod stays, for prevent_destroy protects it; log: " in str(cause.hint)
+
+    told(story, manifest=fleet(1, more=protected), behaviours=WORSE)
+
+
+def test_pods_that_were_there_before_are_not_given_back_for_what_was_not_begun() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        first, *others = pods(world)
+        world.write("lium.yaml", fleet(3, more=DELETING.replace("ready", "worse")))
+        ran = await world.apply(options=ApplyRequest(parallelism=1))
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert ran.words.count("max-failures: ") == 2
+        assert pods(world) == others
+        assert first not in pods(world)
+
+    told(story, manifest=fleet(3, more=DELETING), expected=tails(3), behaviours=WORSE)
+
+
+def test_those_that_the_run_has_rented_are() -> None:
+    async def story(world: World) -> None:
+        ran = await world.apply(options=ApplyRequest(parallelism=1))
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert "max-failures: " in ran.words
+        assert pods(world) == []
+
+    told(story, manifest=fleet(3, more=DELETING.replace("ready", "worse")), expected=(), behaviours=WORSE)
 
 
 # --- C: locks --------------------------------------------------------------------------------------------------------

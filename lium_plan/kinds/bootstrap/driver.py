@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from lium_plan.diagnostics import error, in_words
@@ -41,6 +43,10 @@ from lium_plan.kinds.services import Services
 from lium_plan.kinds.sessions import PodGone, taken_away
 from lium_plan.ssh.errors import BadScript, FileNotSent, LoginRefused, SshError
 
+MAX_FAILURES = "max-failures"
+CLOCK_STEP = timedelta(seconds=1)
+"""By so much may the server's time, which is known to the second, be corrected during a run."""
+
 
 def open_driver(services: Services) -> BootstrapDriver:
     return BootstrapDriver(services)
@@ -50,6 +56,7 @@ class BootstrapDriver:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._failures: Counter[str] = Counter()
+        self._since = services.now() - CLOCK_STEP
 
     async def survey(self, records: Sequence[Record], *, scope_mark: str, lineage_mark: str | None) -> Survey:
         return Survey({})  # nothing of it is in the API: it goes with its pod
@@ -69,10 +76,8 @@ class BootstrapDriver:
             raise ActionFailed(error("missing-dependency", f"{spec.pod} does not exist", address=str(step.address)))
         try:
             self._refuse_beyond_max_failures(step, spec)
-        except ActionFailed:
-            if spec.delete_on_failure:
-                await self._give_back(step, spec, run)
-            raise
+        except ActionFailed as refused:
+            raise await self._after_failure(refused, step, pod, run) from None
         earlier = _earlier(step, pod)
         going_on = earlier is not None and earlier.unfinished and earlier.same
         name = earlier.attempt if earlier is not None and going_on else self._services.random_bytes(6).hex()
@@ -98,27 +103,41 @@ class BootstrapDriver:
         cause = await run.effect(step.address, "run", {"pod_id": pod.id}, send, abandon=True)
         if cause is None:
             return
-        if not isinstance(cause, Interrupted):
-            self._failures[step.address.name] += 1
-            if spec.delete_on_failure and cause.diagnostic.code != "pod-gone":
-                await self._give_back(step, spec, run)
-        raise cause
+        if isinstance(cause, Interrupted):
+            raise cause
+        self._failures[step.address.name] += 1
+        raise await self._after_failure(cause, step, pod, run)
 
     def _refuse_beyond_max_failures(self, step: Step, spec: BootstrapSpec) -> None:
         if spec.max_failures is not None and self._failures[step.address.name] > spec.max_failures:
             raise ActionFailed(
                 error(
-                    "max-failures",
+                    MAX_FAILURES,
                     f"not started: more than {spec.max_failures} members of fleet.{step.address.name} failed",
                     address=str(step.address),
                 )
             )
 
-    async def _give_back(self, step: Step, spec: BootstrapSpec, run: Run) -> None:
-        """`on_failure: delete`: the bill stops, and the record goes with its pod."""
+    async def _after_failure(self, cause: ActionFailed, step: Step, pod: Record, run: Run) -> ActionFailed:
+        """`on_failure: delete`: the bill stops, and the record goes with its pod. Answers what failed, with a word on a
+        pod that has to stay."""
+        spec: BootstrapSpec = step.wanted().spec
+        found = cause.diagnostic
+        not_begun = found.code == MAX_FAILURES and not self._is_new(pod)
+        if not spec.delete_on_failure or found.code == "pod-gone" or not_begun:
+            return cause
+        if pod.protected:
+            hint = "; ".join(text for text in ("its pod stays, for prevent_destroy protects it", found.hint) if text)
+            return ActionFailed(replace(found, hint=hint))
         run.phase(step.address, "giving the pod back (on_failure: delete)")
         await run.destroy(spec.pod)
         run.ledger.remove(str(step.address), "its pod was given back")
+        return cause
+
+    def _is_new(self, pod: Record) -> bool:
+        """Whether this run has rented it: what was there before is none the worse for what was not begun."""
+        rented_at = pod.attributes.get("rented_at")
+        return isinstance(rented_at, str) and datetime.fromisoformat(rented_at) >= self._since
 
     async def _run(
         self, effect: OpenEffect, step: Step, pod: Record, attempt: Attempt, run: Run, *, going_on: bool

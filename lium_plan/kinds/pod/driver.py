@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -18,7 +18,7 @@ from lium_plan.kinds.pod.reboots import rebooted
 from lium_plan.kinds.pod.removal import RECLAIM, Removals
 from lium_plan.kinds.pod.rent import Refused, Rents, why_refused
 from lium_plan.kinds.pod.rows import MISNAMED, misnamed, own_row
-from lium_plan.kinds.pod.spec import REBOOTED_AT, TOUCHED_AT, PodSpec
+from lium_plan.kinds.pod.spec import DEAD_STATUSES, REBOOTED_AT, TOUCHED_AT, PodSpec
 from lium_plan.kinds.pod.waiting import GivenUp, Waits, pod_facts, set_removal
 from lium_plan.kinds.protocol import (
     ActionFailed,
@@ -126,8 +126,9 @@ class PodDriver:
         """What was found is judged at once: it may be dearer than was allowed, and others take minutes to settle."""
         settlement = await self._rents.settle(effect, run)
         record = run.ledger.record(effect.address)
-        if settlement.outcome is not Outcome.DONE or record is None:
-            return settlement
+        is_its = record is not None and record.attributes.get("pod_name") == effect.data.get("pod_name")
+        if settlement.outcome is not Outcome.DONE or record is None or not is_its:
+            return settlement  # beside another pod it goes anyway
         try:
             gone = await self._given_back(self._waits.look_at(record, run), record, run)
             why = None if gone is None else str(gone)
@@ -142,7 +143,7 @@ class PodDriver:
         failed = self._failed.setdefault(step.address, {})
         while True:
             try:
-                claim, record = await self._rent(step, set(failed), run)
+                record = await self._rent(step, set(failed), run)
             except ActionFailed as failure:
                 if failed and failure.diagnostic.code == NO_CAPACITY:
                     raise self._given_up(step, failed, run, failure.diagnostic) from failure
@@ -150,7 +151,6 @@ class PodDriver:
             why = await self._wait_or_give_back(step, record, spec, run)
             if why is None:
                 return
-            failed[claim.offer.node_id] = why
             if len(failed) >= FAILED_PODS_MAX:
                 raise self._given_up(step, failed, run)
 
@@ -182,38 +182,29 @@ class PodDriver:
             await look
         except GivenUp as failure:
             current = run.ledger.record(record.address) or record
+            wanted = run.desired(record.address)
+            if wanted is not None:  # at an address that may have moved since
+                self._failed.setdefault(wanted.address, {})[str(record.attributes.get("node_id"))] = failure
             run.phase(record.address, f"giving it back: {failure}")
             await self._removals.delete(current, run, why=str(failure))
             return failure
         return None
 
-    async def _rent(self, step: Step, refused: set[str], run: Run) -> tuple[Claim, Record]:
+    async def _rent(self, step: Step, refused: set[str], run: Run) -> Record:
         """One offer after another until the server says yes, no offer is left, or the time for it is up."""
-        resource = step.wanted()
-        spec: PodSpec = resource.spec
+        spec: PodSpec = step.wanted().spec
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(spec.retry_s, 0)
         free_by: float | None = None
-        until = self._services.now() + timedelta(seconds=max(spec.retry_s, 0))
         said_no: dict[str, str] = {}
         planned: Offer | None = None if refused else step.offer
         while True:
-            try:
-                claim = await self._claim(step, frozenset((*refused, *said_no)), planned, run)
-            except ActionFailed as lacking:
-                failure = _with_refusals(lacking, said_no)
-                if loop.time() + RETRY_REFUSED_S > deadline:
-                    raise failure from lacking
-                said_no.clear()
-                again = f"tries again in {RETRY_REFUSED_S:.0f} s, until {until:%H:%M:%S}Z"
-                run.phase(step.address, f"{again}: {failure.diagnostic.message}")
-                await pause(run, RETRY_REFUSED_S)
-                continue
+            claim = await self._claim(step, refused, said_no, planned, deadline, run)
             if step.offer is not None and claim.offer.node_id != step.offer.node_id:
                 run.substituted(step.address, step.offer, claim.offer)
             run.phase(step.address, "renting", node_id=claim.offer.node_id)
             try:
-                return claim, await self._rents.place(step, claim, run)
+                return await self._rents.place(step, claim, run)
             except Refused as refusal:
                 run.market.release(step.address)
                 if refusal.kind is Refusal.VOLUME_BUSY:
@@ -259,11 +250,19 @@ class PodDriver:
         await pause(run, VOLUME_BUSY_S)
 
     async def _clear_broken_pod(self, refusal: Refused, run: Run) -> None:
-        """A broken pod of ours blocks its node; one that is not ours is left alone (contract §2.4.4)."""
+        """A broken pod of ours blocks its node (contract §2.4.4). One that is not ours, that is protected, or that a
+        list shows in good health, is left alone; that one does not go is no fault of who wants another node.
+        """
         broken = refusal.failure.broken_pod_id
         record = next((item for item in run.ledger.records().values() if item.id == broken), None)
-        if record is not None:
-            await self._removals.delete(record, run)
+        if record is None or record.protected:
+            return
+        try:
+            pod = own_row(record, {pod.id: pod for pod in await self._client.pods(hosts=False)})
+            if pod is not None and pod.status in DEAD_STATUSES:
+                await self._removals.delete(record, run)
+        except (ActionFailed, LiumError) as failure:
+            run.phase(record.address, f"it blocks its node, and does not go: {failure}")
 
     async def _replace(self, step: Step, run: Run) -> None:
         """A new pod for an old one. Nothing is destroyed while the market has nothing at or under the ceiling."""
@@ -278,19 +277,44 @@ class PodDriver:
             return
         offer = step.offer
         if not run.force_replace:
-            claim = await self._claim(step, frozenset(), step.offer, run)
+            deadline = asyncio.get_running_loop().time() + max(step.wanted().spec.retry_s, 0)
+            claim = await self._claim(step, (), {}, step.offer, deadline, run)
             offer = claim.offer
         await self._removals.delete(old, run)
         await self._rent_until_ready(replace(step, record=None, offer=offer), run)
 
-    async def _claim(self, step: Step, refused: frozenset[str], planned: Offer | None, run: Run) -> Claim:
-        return await run.market.claim(
-            step.address,
-            step.wanted().spec.requirement,
-            planned=planned,
-            ceiling_per_hour_usd=step.ceiling_per_hour_usd,
-            refused=refused,
-        )
+    async def _claim(
+        self,
+        step: Step,
+        refused: Iterable[str],
+        said_no: dict[str, str],
+        planned: Offer | None,
+        deadline: float,
+        run: Run,
+    ) -> Claim:
+        """The best offer as soon as there is one, until the deadline on the loop's clock.
+
+        `said_no`: what nodes said that refused, and may serve later; emptied when they may be asked again.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                return await run.market.claim(
+                    step.address,
+                    step.wanted().spec.requirement,
+                    planned=planned,
+                    ceiling_per_hour_usd=step.ceiling_per_hour_usd,
+                    refused=frozenset((*refused, *said_no)),
+                )
+            except ActionFailed as lacking:
+                failure = _with_refusals(lacking, said_no)
+                if loop.time() + RETRY_REFUSED_S > deadline:
+                    raise failure from lacking
+                said_no.clear()
+                until = self._services.now() + timedelta(seconds=deadline - loop.time())
+                again = f"tries again in {RETRY_REFUSED_S:.0f} s, until {until:%H:%M:%S}Z"
+                run.phase(step.address, f"{again}: {failure.diagnostic.message}")
+                await pause(run, RETRY_REFUSED_S)
 
     async def _adopt(self, step: Step, run: Run) -> None:
         """A pod of an earlier run that was rented and not seen ready; or one that somebody has rebooted."""

@@ -34,8 +34,9 @@ from lium_plan.kinds.protocol import (
     Step,
 )
 from lium_plan.kinds.services import Services
-from lium_plan.lium.errors import LiumError, NotFoundError, PermissionError_, Refusal, classify_refusal
+from lium_plan.lium.errors import LiumError, PermissionError_, Refusal, classify_refusal
 from lium_plan.lium.models import Pod, RentAnswer
+from lium_plan.lium.windows import Family
 from lium_plan.marks import nonce_of, pod_name
 from lium_plan.ssh.errors import KeyUnusable
 from lium_plan.ssh.keys import public_key_line
@@ -47,8 +48,8 @@ IN_FLIGHT_S = 360.0
 REPLAY_FOR = timedelta(hours=23)
 WATCH_FOR = timedelta(hours=24)
 MOST_REPEATS = 6
-MOST_FAILED_LISTS = 5
-"""In a row, each with the client's own attempts: then what became of a rent stays open."""
+MOST_FAILED_LOOKS = 5
+"""At lists and events, in a row, each with the client's own attempts: then what became of a rent stays open."""
 FEATURE = "rent_idempotency"
 
 
@@ -84,6 +85,8 @@ class Order:
 class _Trial:
     """How far an order got."""
 
+    patience_s: float = 0.0
+    """So long the limit on rents may let nothing through."""
     sent_at: datetime | None = None
     """When it was last sent."""
     under_way: bool = False
@@ -98,14 +101,17 @@ class Rents:
         self._client = services.client
         self._poller = services.poller
         self._features: frozenset[str] | None = None
+        self._limited_since: float | None = None
+        """Since when every rent of this run was answered with 429, on the loop's clock."""
 
     async def place(self, step: Step, claim: Claim, run: Run) -> Record:
         """Rent the claimed offer. Raises `Refused`, or `ActionFailed` with `unknown` when the outcome stays open."""
         order = replace(self._order(step.wanted(), claim.offer, run), urgency=step.urgency)
         data = self._journalled(step, order, claim)
+        patience_s = max(self._client.limits.patience_s(Family.RENT), step.wanted().spec.retry_s)
 
         async def send(begin: Begin) -> Settlement:
-            return await self._send(begin, order, claim, run)
+            return await self._send(begin, order, claim, _Trial(patience_s), run)
 
         settlement = await run.effect(step.address, "rent", data, send)
         if settlement.outcome is Outcome.UNKNOWN:
@@ -164,10 +170,10 @@ class Rents:
             "depends_on": [str(address) for address in resource.depends_on],
             "protected": resource.lifecycle.prevent_destroy,
             "ttl_s": spec.ttl_s,
+            "replaces": None if step.record is None else step.record.id,
         }
 
-    async def _send(self, begin: Begin, order: Order, claim: Claim, run: Run) -> Settlement:
-        trial = _Trial()
+    async def _send(self, begin: Begin, order: Order, claim: Claim, trial: _Trial, run: Run) -> Settlement:
         try:
             return await self._try(begin, order, claim, trial, run)
         except (asyncio.CancelledError, Cancelled):
@@ -184,23 +190,34 @@ class Rents:
                     return self._called_off(begin.effect, order, run)
                 continue
             except LiumError as failure:
-                kind = classify_refusal(failure)
+                kind, effect = classify_refusal(failure), _begun(begin)
                 if kind in (Refusal.UNKNOWN, Refusal.IDEMPOTENCY_PENDING, Refusal.IDEMPOTENCY_UNKNOWN):
-                    return await self._find(begin(), order, claim, run, last_sent=trial.sent_at)
+                    return await self._find(effect, order, claim, run, last_sent=trial.sent_at)
                 trial.under_way = False
                 if kind is Refusal.RATE_LIMITED:
                     run.phase(claim.address, "waiting for the rent limit")
                     await pause(run, 1.0)
                     if await self._may_be_there(order):
-                        return await self._find(begin(), order, claim, run, last_sent=trial.sent_at)
+                        return await self._find(effect, order, claim, run, last_sent=trial.sent_at)
+                    if self._is_limited_for_good(trial):
+                        self._not_rented(effect, order, failure.reason, run)
+                        raise _limited(claim.address, trial, failure) from failure
                     continue
-                self._not_rented(begin.effect, order, failure.reason, run)
+                self._limited_since = None
+                self._not_rented(effect, order, failure.reason, run)
                 raise Refused(kind, failure) from failure
-            effect = begin()
+            self._limited_since = None
+            effect = _begun(begin)
             if answer.pod_id is None or _is_held(answer.pod_id, run):
                 return await self._find(effect, order, claim, run, last_sent=trial.sent_at)
-            run.ledger.done(effect, rented(effect, answer.pod_id, self._services.now()))
+            _keep(effect, rented(effect, answer.pod_id, self._services.now()), run)
             return Settlement(Outcome.DONE, "rented")
+
+    def _is_limited_for_good(self, trial: _Trial) -> bool:
+        """A limit that lets others' rents through is worth waiting for, however long the queue."""
+        now = asyncio.get_running_loop().time()
+        self._limited_since = now if self._limited_since is None else self._limited_since
+        return now - self._limited_since > trial.patience_s
 
     async def _rent(
         self, begin: Callable[[], object], order: Order, claim: Claim, trial: _Trial, run: Run
@@ -239,10 +256,15 @@ class Rents:
     # --- what became of it -------------------------------------------------------------------------------------
 
     async def settle(self, effect: OpenEffect, run: Run) -> Settlement:
-        """An open rent of an earlier run."""
+        """An open rent of an earlier run. Only what the manifest still allows is sent again."""
         data = effect.data
         order = Order(str(data["node_id"]), str(data["pod_name"]), str(data["key"]), str(data["body"]))
-        claim = Claim(effect.address, _offer(data["offer"]), Decimal(str(data["ceiling_per_hour_usd"])))
+        resource = run.desired(effect.address)
+        bounds = (
+            Decimal(str(data["ceiling_per_hour_usd"])),
+            None if resource is None else resource.spec.requirement.max_price_usd,
+        )
+        claim = Claim(effect.address, _offer(data["offer"]), min(bound for bound in bounds if bound is not None))
         return await self._find(effect, order, claim, run)
 
     async def _find(
@@ -257,27 +279,16 @@ class Rents:
         repeats = failed = 0
         while True:
             try:
-                found = await self._matches(order)
-            except LiumError:
+                settlement = await self._look(effect, order, run)
+            except LiumError as failure:
                 failed += 1
-                if failed == MOST_FAILED_LISTS:
-                    raise
+                if failed == MOST_FAILED_LOOKS:
+                    return Settlement(Outcome.UNKNOWN, f"{order.pod_name} can't be looked for: {failure}")
                 await pause(run, LISTS_APART_S)
                 continue
             failed = 0
-            if len(found) > 1:
-                ids = ", ".join(pod.id for pod in found)
-                return Settlement(
-                    Outcome.UNKNOWN, f"{len(found)} pods are called {order.pod_name} ({ids}); delete all but one"
-                )
-            if found:
-                at = found[0].created_at or self._services.now()
-                _take_from_others(found[0].id, run)
-                run.ledger.done(effect, rented(effect, found[0].id, at, price_usd=found[0].price_per_hour_usd))
-                return Settlement(Outcome.DONE, f"found pod {found[0].id}")
-            by_event = await self._by_event(effect, order)
-            if by_event is not None:
-                return await self._take_from_event(effect, by_event, run)
+            if settlement is not None:
+                return settlement
             missing_since = loop.time() if missing_since is None else missing_since
             twice = loop.time() - missing_since >= LISTS_APART_S
             settled = refused or self._services.now() - last_sent >= timedelta(seconds=IN_FLIGHT_S)
@@ -299,6 +310,22 @@ class Rents:
                 refused = answer is not None and answer.decided_after_lookup
                 unclear = answer is not None and classify_refusal(answer) is Refusal.IDEMPOTENCY_UNKNOWN
             await pause(run, min(LISTS_APART_S, 2.0 * (repeats + 1)))
+
+    async def _look(self, effect: OpenEffect, order: Order, run: Run) -> Settlement | None:
+        """By what lists and events show now; None while neither shows it."""
+        found = await self._matches(order)
+        if len(found) > 1:
+            ids = ", ".join(pod.id for pod in found)
+            return Settlement(
+                Outcome.UNKNOWN, f"{len(found)} pods are called {order.pod_name} ({ids}); delete all but one"
+            )
+        if found:
+            at = found[0].created_at or self._services.now()
+            _take_from_others(found[0].id, run)
+            _keep(effect, rented(effect, found[0].id, at, price_usd=found[0].price_per_hour_usd), run)
+            return Settlement(Outcome.DONE, f"found pod {found[0].id}")
+        by_event = await self._by_event(effect, order)
+        return None if by_event is None else self._take_from_event(effect, by_event, run)
 
     async def _may_be_there(self, order: Order) -> bool:
         """Whether a refused request was carried out all the same: sent again it would rent twice."""
@@ -323,25 +350,30 @@ class Rents:
             return None
         return next((event.pod_id for event in events if event.pod_name == order.pod_name and event.pod_id), None)
 
-    async def _take_from_event(self, effect: OpenEffect, pod_id: str, run: Run) -> Settlement:
+    def _take_from_event(self, effect: OpenEffect, pod_id: str, run: Run) -> Settlement:
         """It was rented, and no list shows it (yet, or any more): it is ours until it is proved gone."""
         _take_from_others(pod_id, run)
-        run.ledger.done(effect, rented(effect, pod_id, effect.at))
+        _keep(effect, rented(effect, pod_id, effect.at), run)
         return Settlement(Outcome.DONE, f"the account's events name pod {pod_id}")
 
     async def _may_repeat(self, effect: OpenEffect, claim: Claim, run: Run) -> bool:
         """Whether the same key and body may be sent again: wanted as it was, young enough, affordable, and safe."""
-        if run.destroying or self._services.now() - effect.at >= REPLAY_FOR:
+        if run.destroying or self._services.now() - effect.at >= REPLAY_FOR or _another_stands(effect, run):
             return False
         resource = run.desired(effect.address)
-        if resource is None or not self._same_order(effect, resource, run):
+        if resource is None or not self._same_order(effect, claim.offer, resource, run):
             return False
         if self._features is None:
-            self._features = (await self._client.version()).features
+            try:
+                self._features = (await self._client.version()).features
+            except LiumError:
+                return False  # for now: it is asked again
         return FEATURE in self._features and await run.market.still_allowed(claim)
 
-    def _same_order(self, effect: OpenEffect, resource: Resource, run: Run) -> bool:
+    def _same_order(self, effect: OpenEffect, offer: Offer, resource: Resource, run: Run) -> bool:
         spec: PodSpec = resource.spec
+        if not spec.requirement.fits(offer):
+            return False
         try:
             body = self._body(resource, str(effect.data["pod_name"]), spec.requirement.gpu_count, run)
         except ActionFailed:
@@ -358,8 +390,14 @@ class Rents:
             return failure
         if answer.pod_id is None or _is_held(answer.pod_id, run):
             return None
-        run.ledger.done(effect, rented(effect, answer.pod_id, self._services.now()))
+        _keep(effect, rented(effect, answer.pod_id, self._services.now()), run)
         return Settlement(Outcome.DONE, f"the repeated request named pod {answer.pod_id}")
+
+
+def _begun(begin: Begin) -> OpenEffect:
+    """The effect of a request that was answered. Also once the run is interrupted: the answer is to be recorded."""
+    assert begin.effect is not None
+    return begin.effect
 
 
 def _is_held(pod_id: str, run: Run) -> bool:
@@ -371,6 +409,25 @@ def _take_from_others(pod_id: str, run: Run) -> None:
     """A pod that bears this rent's name is nobody else's: whoever was given its id will be known by its own name."""
     for record in run.ledger.holders("pod", pod_id):
         run.ledger.put(replace(record, id=None))
+
+
+def _another_stands(effect: OpenEffect, run: Run, pod_id: str | None = None) -> bool:
+    """Whether there is a pod at its address by now that this rent was not to replace."""
+    standing = run.ledger.record(effect.address)
+    return standing is not None and standing.id not in (None, pod_id, effect.data.get("replaces"))
+
+
+def _keep(effect: OpenEffect, record: Record, run: Run) -> None:
+    """It is ours: at its address, or beside the other pod that stands there by now. Then the next plan deletes it."""
+    if _another_stands(effect, run, record.id):
+        record = replace(record, deposed=True, protected=False)
+    run.ledger.done(effect, record)
+
+
+def _limited(address: Address, trial: _Trial, failure: LiumError) -> ActionFailed:
+    message = f"rent: the limit on {Family.RENT} has let nothing through for {trial.patience_s / 60:.0f} min: {failure}"
+    hint = "nothing was rented; run the same command again later"
+    return ActionFailed(error("rate-limited", message, address=str(address), hint=hint))
 
 
 def rented(effect: OpenEffect, pod_id: str, at: datetime, *, price_usd: Decimal | None = None) -> Record:
@@ -441,7 +498,19 @@ def _offer(facts: Json) -> Offer:
         price_per_gpu_hour_usd=price / count,
         location=str(facts["location"]),
         tier=Tier(str(facts["tier"])),
+        download_mbps=_decimal(facts.get("download_mbps")),
+        cuda=_decimal(facts.get("cuda")),
+        nvlink=_flag(facts.get("nvlink")),
+        reliable=_flag(facts.get("reliable")),
     )
+
+
+def _decimal(written: Json) -> Decimal | None:
+    return None if written is None else Decimal(str(written))
+
+
+def _flag(written: Json) -> bool | None:
+    return None if written is None else bool(written)
 
 
 def _id_of(
@@ -458,10 +527,10 @@ def _id_of(
 
 
 async def statement_of(services: Services, pod_id: str) -> tuple[bool, datetime | None, Decimal | None]:
-    """(removed, when, USD in all) by the server's statement; (False, None, None) where it has none."""
+    """(removed, when, USD in all) by the server's statement; (False, None, None) where it has none, or none now."""
     try:
         statement = await services.client.statement(pod_id)
-    except (NotFoundError, PermissionError_):
+    except LiumError:
         return False, None, None
     return statement.removed, statement.removed_at, statement.total_usd
 
