@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from lium_plan.addresses import Address
-from lium_plan.diagnostics import Diagnostic, ExitCode, error
+from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error
 from lium_plan.engine.recover import recover
 from lium_plan.kinds.pod.rent import WATCH_FOR
 from lium_plan.kinds.pod.rows import MISNAMED
@@ -42,7 +42,13 @@ async def settle(
     if recovery.unknown:
         outcome.diagnostics.extend(recovery.unknown)
         outcome.codes.add(ExitCode.UNKNOWN_OUTCOME)
-    again = await session.plan(ledger.state)
+    try:
+        again = await session.plan(ledger.state)
+    except Failure as failure:
+        if not recovery.unknown:
+            raise
+        outcome.diagnostics.extend(failure.diagnostics)
+        return None
     take_in(ledger, again.observed.late)  # the plan counts on them already
     if again.plan.refusal is not None:
         outcome.diagnostics.extend(again.plan.diagnostics)

@@ -251,7 +251,8 @@ def test_when_the_server_is_away_while_settling_it_stays_open() -> None:
         away = {"do": "answer", "status": 401}
         world.fault(away, method="GET", path="pods", after=3, times=None)
         ran = await world.apply()
-        assert ran.code == ExitCode.ERROR, ran.words
+        assert ran.code == ExitCode.UNKNOWN_OUTCOME, ran.words
+        assert "can't be looked for: GET /pods: 401" in ran.words
         assert "look at the account: GET /pods: 401" in ran.words
         state = world.state()
         assert state is not None
