@@ -233,7 +233,9 @@ def _judge(session: Session, plan: Plan) -> None:
     session.outcome.diagnostics.extend(plan.diagnostics)
     if needs_a_human(plan):
         session.outcome.codes.add(ExitCode.UNKNOWN_OUTCOME)
-    if not plan.complete and not session.request.targets and not session.request.excludes:
+    # What nothing was on offer for may still be had: whether it was, its own result tells.
+    tried = any(action.lacks_offer for action in plan.actions)
+    if not plan.complete and not tried and not session.request.targets and not session.request.excludes:
         session.outcome.codes.add(ExitCode.PARTIAL)
 
 

@@ -301,6 +301,18 @@ def test_a_node_that_refused_serves_minutes_later_while_retry_lasts() -> None:
     told(story, manifest=fleet(1, more=RETRY))
 
 
+def test_what_comes_on_offer_while_retry_lasts_is_enough() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "price", "node": "*", "factor": 20})
+        world.fault({"do": "price", "node": "*", "factor": 0.05}, at=200.0)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert 200 < ran.took_s < 400
+        all_done(world)
+
+    told(story, manifest=fleet(1, more=RETRY))
+
+
 def test_strict_offers_refuse_rather_than_take_another() -> None:
     async def story(world: World) -> None:
         world.fault({"do": "take_node"}, **RENT)
