@@ -54,7 +54,7 @@ async def show_log(settings: Settings, address: str, *, follow: bool, out: Out, 
     await _from_file(settings, record, path, follow=follow, out=out)
     now = load_state(settings).record(record.address) or record
     if now.status == "running" and _is_left(settings):
-        say("the lium-plan that wrote this is gone: `lium-plan apply` goes on where it was")
+        say("the run that wrote this is gone: `lium-plan apply` goes on where it was")
     return LogEnd(now.status, _exit_code(now))
 
 
