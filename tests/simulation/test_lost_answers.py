@@ -291,3 +291,19 @@ def test_an_answer_that_comes_after_an_interrupt_is_written_down(path: str, kind
         await mended(world)
 
     told(story)
+
+
+def test_a_clock_that_jumps_settles_no_rent() -> None:
+    """The server's `Date` is six minutes ahead all at once, while a rent is still on its way."""
+
+    async def story(world: World) -> None:
+        world.configure(no_rent_idempotency=True, events_forbidden=True)
+        world.fault({"do": "delay", "seconds": 200}, **RENT)
+        world.fault({"do": "config", "settings": {"date_skew_seconds": 400}}, at=33.0)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert ran.took_s > 200
+        assert len(rents(world)) == 1
+        await emptied(world)
+
+    told(story)

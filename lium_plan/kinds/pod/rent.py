@@ -87,8 +87,8 @@ class _Trial:
 
     patience_s: float = 0.0
     """So long the limit on rents may let nothing through."""
-    sent_at: datetime | None = None
-    """When it was last sent."""
+    sent_at: float | None = None
+    """When it was last sent, on the loop's clock: the server's may jump."""
     under_way: bool = False
     """It was sent, and no answer says that nothing came of it."""
 
@@ -233,7 +233,7 @@ class Rents:
             if not run.market.allows_now(claim):
                 raise _TooOld
             begin()
-            trial.under_way, trial.sent_at = True, self._services.now()
+            trial.under_way, trial.sent_at = True, asyncio.get_running_loop().time()
 
         return await self._client.rent(
             order.node_id, order.sent(), order.key, urgency=order.urgency, before_send=last_look
@@ -268,12 +268,13 @@ class Rents:
         return await self._find(effect, order, claim, run)
 
     async def _find(
-        self, effect: OpenEffect, order: Order, claim: Claim, run: Run, *, last_sent: datetime | None = None
+        self, effect: OpenEffect, order: Order, claim: Claim, run: Run, *, last_sent: float | None = None
     ) -> Settlement:
         """Look, repeat where that is allowed, and look again until lists, events and time decide."""
         loop = asyncio.get_running_loop()
         run.phase(effect.address, "looking for a rent whose answer was lost")
-        last_sent = last_sent or effect.at
+        if last_sent is None:  # by an earlier run
+            last_sent = loop.time() - max((self._services.now() - effect.at).total_seconds(), 0.0)
         missing_since: float | None = None
         refused = unclear = False
         repeats = failed = 0
@@ -291,7 +292,7 @@ class Rents:
                 return settlement
             missing_since = loop.time() if missing_since is None else missing_since
             twice = loop.time() - missing_since >= LISTS_APART_S
-            settled = refused or self._services.now() - last_sent >= timedelta(seconds=IN_FLIGHT_S)
+            settled = refused or loop.time() - last_sent >= IN_FLIGHT_S
             if twice and settled and unclear:
                 return Settlement(
                     Outcome.UNKNOWN,
@@ -303,7 +304,7 @@ class Rents:
                 return Settlement(Outcome.NOT_DONE, "it was not rented: no list and no event shows it")
             if not refused and repeats < MOST_REPEATS and await self._may_repeat(effect, claim, run):
                 repeats += 1
-                last_sent = self._services.now()
+                last_sent = loop.time()
                 answer = await self._repeat(effect, order, claim, run)
                 if isinstance(answer, Settlement):
                     return answer
