@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from lium_plan.addresses import Address
-from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error
+from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
 from lium_plan.engine.recover import recover
 from lium_plan.kinds.pod.rent import WATCH_FOR
 from lium_plan.kinds.pod.rows import MISNAMED
 from lium_plan.kinds.protocol import Driver, Verb
+from lium_plan.kinds.registry import kind
 from lium_plan.lium.errors import LiumError
+from lium_plan.money import rate
 from lium_plan.operations.connecting import api_diagnostic
 from lium_plan.operations.planning import Planned
 from lium_plan.operations.session import Session, only, until_interrupted
@@ -27,6 +29,7 @@ async def settle(
 ) -> Planned | None:
     """The plan to go on with. None when the run must end here; the outcome says why."""
     outcome = session.outcome
+    opened = tuple(ledger.state.open.values())
     run = session.open_run(ledger, drivers, _renting(planned))
     settling = asyncio.ensure_future(recover(ledger.state.open, drivers, run))
     if not await until_interrupted(settling, session.interrupt):  # type: ignore[arg-type]
@@ -61,7 +64,19 @@ async def settle(
         return None
     kept = _as_confirmed(planned.plan, again)
     now_at = targets(again.desired.moved if again.desired is not None else ())
+    outcome.diagnostics.extend(_left_behind({now_at(effect.address) for effect in opened}, ledger, again))
     return _without_unknown(kept, {now_at(effect.address) for effect in ledger.state.open.values()})
+
+
+def _left_behind(settled: Collection[Address], ledger: JournaledLedger, again: Planned) -> Iterator[Diagnostic]:
+    """Pods that settling found, and that the rest of this run leaves as they are."""
+    done = {action.address for action in again.plan.actions}
+    for address in settled:
+        record = ledger.record(address)
+        if record is not None and record.kind == "pod" and record.status == "pending" and address not in done:
+            price = rate(kind(record.kind).price_per_hour_usd(record))
+            message = f"an earlier run rented it, it costs {price}, and all that is done is to know it: it is left out"
+            yield warning("left-out", message, address=record.key, hint="apply without leaving it out")
 
 
 def _renting(planned: Planned) -> Planned:

@@ -295,6 +295,9 @@ def test_a_rent_that_is_left_out_is_looked_for_and_not_sent_again(beside: PlanRe
         assert state is not None
         assert not state.open
         assert ("fleet.a[0]" in state.records) == acted, ran.words
+        assert ran.report is not None
+        left = [str(item.address) for item in ran.report.diagnostics if item.code == "left-out"]
+        assert left == ["fleet.a[0]"] * acted
         assert len([name for name in rents(world) if name.endswith("-a-0")]) == int(acted)
         await mended(world)
 
