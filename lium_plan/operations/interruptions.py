@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LOOK_AGAIN_S = 10.0
 """Between two tries to replace a pod that was taken away: it may be on its way out, or there may be no capacity."""
-WORTH_ANOTHER_TRY = (INTERRUPTION, "no-capacity")
+WORTH_ANOTHER_TRY = (INTERRUPTION, "no-capacity", "rate-limited")
 
 
 class Rescuer:

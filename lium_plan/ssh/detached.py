@@ -379,6 +379,8 @@ def _about(task_dir: str, grace_s: float = STOP_GRACE_S) -> str:
 
 
 def _probe(answer: Sequence[str]) -> Probe:
+    if not answer:
+        raise SshError("the pod's shell did not say how the command is")
     state, status, ending, log_bytes = TaskState.NEVER_STARTED, None, Ending.BY_ITSELF, 0
     for line in answer:
         word, *rest = line.split()

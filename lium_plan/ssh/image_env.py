@@ -237,4 +237,6 @@ async def run_in_image(
     started. Never repeats anything. Raises `BadScript` for what no shell can carry, and what `Session.run` raises.
     """
     script = run_script(commands, env=env, cwd=cwd, user=user, markers=markers, first_step=first_step)
-    return await session.run(LAUNCH, stdin=script, keep_stdin_open=True, on_output=on_output, timeout_s=timeout_s)
+    return await session.run(
+        LAUNCH, stdin=script, keep_stdin_open=True, leaves_jobs=True, on_output=on_output, timeout_s=timeout_s
+    )

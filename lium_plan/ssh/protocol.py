@@ -95,15 +95,17 @@ class Session(Protocol):
         *,
         stdin: bytes = b"",
         keep_stdin_open: bool = False,
+        leaves_jobs: bool = False,
         on_output: OnOutput = discard,
         timeout_s: float,
     ) -> Completed:
         """Have the login shell run `script`; stdout and stderr both go to `on_output`.
 
         Its stdin ends after `stdin`, or with `keep_stdin_open` only when the command ends or is given up, which
-        lets it notice that its caller has left. No pty, no environment sent. Nothing is repeated. `script` is visible
-        in the machine's process list: secrets belong into `stdin`. Raises `ConnectionLost` (also for a missing exit
-        status), `TimedOut`.
+        lets it notice that its caller has left. It has ended when nobody holds its output open any more, or, with
+        `leaves_jobs`, a few seconds after its own end. No pty, no environment sent. Nothing is repeated. `script` is
+        visible in the machine's process list: secrets belong into `stdin`. Raises `ConnectionLost` (also for a missing
+        exit status), `TimedOut`.
         """
         ...
 

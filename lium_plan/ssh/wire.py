@@ -69,8 +69,8 @@ _HOST_KEYS = (
 _CLOSE_S = 1.0
 _QUIET_S = 3.0
 _REST_S = 30.0
-"""A command that has ended may have left somebody who holds its output open: the rest of it is waited for until nothing
-has come for `_QUIET_S`, and no longer than `_REST_S`."""
+"""Of a command that may have left jobs which hold its output open, the rest of it is waited for until nothing has come
+for `_QUIET_S`, and no longer than `_REST_S`. The exit status overtakes output on its way: of others all is awaited."""
 _AGENT_S = 10.0
 _CHUNK_BYTES = 4 << 20
 _SIGNALS = {signal.name.removeprefix("SIG"): signal.value for signal in signal.Signals}
@@ -279,6 +279,7 @@ class _Exec(asyncssh.SSHClientSession[bytes]):
 
     def __init__(self, on_output: OnOutput) -> None:
         self.on_output = on_output
+        self.leaves_jobs = False
         self.ended: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         """The exit status; None when the channel ended without one."""
         # A connection may be lost while the command is asked for, or is kept: nobody waits for it then.
@@ -308,7 +309,7 @@ class _Exec(asyncssh.SSHClientSession[bytes]):
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         if self.ended.done():
             return
-        if self._status is not None:
+        if self._status is not None and self.leaves_jobs:
             self._await_rest()
         try:
             self.on_output(data)
@@ -329,7 +330,8 @@ class _Exec(asyncssh.SSHClientSession[bytes]):
     def _take_status(self, status: int) -> None:
         self._status = status
         self._rest_until = asyncio.get_running_loop().time() + _REST_S
-        self._await_rest()
+        if self.leaves_jobs:
+            self._await_rest()
 
     def _await_rest(self) -> None:
         """The server closes the channel only when nobody holds the command's output open any more."""
@@ -423,13 +425,16 @@ class WireSession:
         *,
         stdin: bytes = b"",
         keep_stdin_open: bool = False,
+        leaves_jobs: bool = False,
         on_output: OnOutput = discard,
         timeout_s: float,
     ) -> Completed:
         with self._translated(Stage.COMMAND):
             try:
                 async with asyncio.timeout(timeout_s):
-                    status = await self._exec(script, stdin, on_output, keep_stdin_open=keep_stdin_open)
+                    status = await self._exec(
+                        script, stdin, on_output, keep_stdin_open=keep_stdin_open, leaves_jobs=leaves_jobs
+                    )
             except TimeoutError:
                 raise TimedOut(self._where, stage=Stage.COMMAND, doing="the command", timeout_s=timeout_s) from None
         if status is None:
@@ -469,10 +474,17 @@ class WireSession:
             self._connection.abort()
 
     async def _exec(
-        self, command: str, stdin: bytes, on_output: OnOutput, *, keep_stdin_open: bool = False
+        self,
+        command: str,
+        stdin: bytes,
+        on_output: OnOutput,
+        *,
+        keep_stdin_open: bool = False,
+        leaves_jobs: bool = False,
     ) -> int | None:
         check_script(command, "the command")
         running = await self._begin(command, on_output)
+        running.leaves_jobs = leaves_jobs
         try:
             running.feed(stdin, end=not keep_stdin_open)
             return await running.ended

@@ -84,3 +84,36 @@ def test_while_a_successors_rent_is_open_no_second_one_is_sent() -> None:
         await emptied(world)
 
     told(story, manifest=fleet(1, more=RETRY, tail=TASKS), behaviours=SLOW)
+
+
+def test_what_failed_before_the_lost_pod_ends_no_search_for_its_successor() -> None:
+    """The first container could not be made, the second one was reclaimed; then nothing is on offer for two minutes."""
+
+    async def story(world: World) -> None:
+        world.fault({"do": "twist", "twist": {"fails": "Failed to pull"}}, **RENT, times=1)
+        world.fault({"do": "reclaim", "pod": "*-a-0"}, at=150.0)
+        world.fault({"do": "take_node", "node": "*"}, at=149.9)
+        world.fault({"do": "free_node", "node": "*"}, at=300.0)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert ours(world) == 3
+        all_done(world)
+
+    told(story, manifest=fleet(1, more=RETRY.replace("no-capacity, ", "") + BOOTSTRAP), behaviours=SLOW)
+
+
+def test_two_limits_far_apart_are_no_limit_that_lasts() -> None:
+    async def story(world: World) -> None:
+        limit = {"do": "answer", "status": 429}
+        world.fault(limit, **RENT, times=1)
+        world.fault({"do": "lose_reply", "where": "after"}, **RENT, after=1, times=1)
+        world.fault({"do": "reclaim", "pod": "*-a-0"}, at=1300.0)
+        world.fault(limit, **RENT, after=2, times=1)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert ours(world) == 2
+        all_done(world)
+
+    long = BOOTSTRAP.replace("timeout: 5m", "timeout: 60m")
+    assert long != BOOTSTRAP
+    told(story, manifest=fleet(1, more=RETRY + long), behaviours=(Behaviour("make ready", 1500.0),))

@@ -80,6 +80,7 @@ class LocalSession:
         *,
         stdin: bytes = b"",
         keep_stdin_open: bool = False,
+        leaves_jobs: bool = False,
         on_output: OnOutput = discard,
         timeout_s: float,
     ) -> Completed:

@@ -140,11 +140,21 @@ def test_a_command_has_ended_though_what_it_left_holds_its_output(on_each: Calla
     async def scenario(session: Session) -> None:
         out = bytearray()
         left = "(sleep 0.3; echo more; exec sleep 60) & echo $!; exit 3"
-        done = await session.run(left, on_output=out.extend, timeout_s=20)
+        done = await session.run(left, leaves_jobs=True, on_output=out.extend, timeout_s=20)
         assert done.exit_status == 3
         pid, more = out.split()
         assert more == b"more", "what comes soon is not lost"
         await session.run(f"kill {pid.decode()}", timeout_s=5)
+
+    on_each(scenario)
+
+
+@pytest.mark.parametrize("on_each", ["openssh", "sim"], indirect=True)
+def test_all_output_is_waited_for_however_long_after_the_end(on_each: Callable[[Scenario], None]) -> None:
+    """A slow link brings it after the exit status."""
+
+    async def scenario(session: Session) -> None:
+        assert await _output(session, "(sleep 3.5; echo late) & echo soon") == "soon\nlate\n"
 
     on_each(scenario)
 

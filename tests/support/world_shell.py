@@ -171,6 +171,7 @@ class _Session:
         *,
         stdin: bytes = b"",
         keep_stdin_open: bool = False,
+        leaves_jobs: bool = False,
         on_output: OnOutput = discard,
         timeout_s: float,
     ) -> Completed:

@@ -141,12 +141,14 @@ class PodDriver:
     async def _rent_until_ready(self, step: Step, run: Run) -> None:
         spec: PodSpec = step.wanted().spec
         failed = self._failed.setdefault(step.address, {})
+        before = frozenset(failed)
         while True:
+            now = {node: why for node, why in failed.items() if node not in before}
             try:
                 record = await self._rent(step, set(failed), run)
             except ActionFailed as failure:
-                if failed and failure.diagnostic.code == NO_CAPACITY:
-                    raise self._given_up(step, failed, run, failure.diagnostic) from failure
+                if now and failure.diagnostic.code == NO_CAPACITY:
+                    raise self._given_up(step, now, run, failure.diagnostic) from failure
                 raise
             why = await self._wait_or_give_back(step, record, spec, run)
             if why is None:

@@ -50,6 +50,8 @@ WATCH_FOR = timedelta(hours=24)
 MOST_REPEATS = 6
 MOST_FAILED_LOOKS = 5
 """At lists and events, in a row, each with the client's own attempts: then what became of a rent stays open."""
+LIMITED_APART_S = 600.0
+"""Two 429s further apart say nothing of the time between."""
 FEATURE = "rent_idempotency"
 
 
@@ -103,6 +105,8 @@ class Rents:
         self._features: frozenset[str] | None = None
         self._limited_since: float | None = None
         """Since when every rent of this run was answered with 429, on the loop's clock."""
+        self._limited_at = 0.0
+        """When the last one was."""
 
     async def place(self, step: Step, claim: Claim, run: Run) -> Record:
         """Rent the claimed offer. Raises `Refused`, or `ActionFailed` with `unknown` when the outcome stays open."""
@@ -216,7 +220,9 @@ class Rents:
     def _is_limited_for_good(self, trial: _Trial) -> bool:
         """A limit that lets others' rents through is worth waiting for, however long the queue."""
         now = asyncio.get_running_loop().time()
-        self._limited_since = now if self._limited_since is None else self._limited_since
+        if self._limited_since is None or now - self._limited_at > LIMITED_APART_S:
+            self._limited_since = now
+        self._limited_at = now
         return now - self._limited_since > trial.patience_s
 
     async def _rent(

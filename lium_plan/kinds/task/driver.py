@@ -413,6 +413,8 @@ class TaskDriver:
                 try:
                     found = await self._follow(session, target, log, run)
                 except BROKEN:
+                    if asyncio.get_running_loop().time() >= until:
+                        raise
                     await self._lost(target, run)
                 finally:
                     await session.close()
