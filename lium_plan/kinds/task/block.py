@@ -14,7 +14,6 @@ from lium_plan.kinds.fields import (
     PORT_SCHEMA,
     Block,
     Duration,
-    Filled,
     Name,
     OnCompletionField,
     Reading,
@@ -81,7 +80,9 @@ class TaskBlock(Block):
     files: tuple[FileBlock, ...] = Field((), description="Sent before the commands run")
     env: ShellEnvironment = Field({}, description="Environment of the commands; the place for secrets")
     commands: tuple[TextField, ...] = Field(description="Run in order in one `sh -eu`, detached from the connection")
-    working_dir: Filled | None = Field(None, description="Default: the image's")
+    working_dir: Annotated[str, *shaped(r"(?!~)[\s\S]+", "a path; ~ is not expanded in it")] | None = Field(
+        None, description="Default: the image's"
+    )
     user: Annotated[str, *shaped(r"[a-z_][a-z0-9_-]{0,31}", "root, image or a user's name")] = Field(
         "root", description="Who runs it: root, image (the image's user) or a name; default root"
     )
