@@ -200,11 +200,17 @@ class _Elsewhere:
         *,
         stdin: bytes = b"",
         keep_stdin_open: bool = False,
+        leaves_jobs: bool = False,
         on_output: OnOutput = discard,
         timeout_s: float,
     ) -> Completed:
         work = self._inner.run(
-            script, stdin=stdin, keep_stdin_open=keep_stdin_open, on_output=on_output, timeout_s=timeout_s
+            script,
+            stdin=stdin,
+            keep_stdin_open=keep_stdin_open,
+            leaves_jobs=leaves_jobs,
+            on_output=on_output,
+            timeout_s=timeout_s,
         )
         return await _there(self._meter, self._process, work)
 
