@@ -128,7 +128,7 @@ def _stopped_by_pod(made: Mapping[str, Decision]) -> Mapping[Json, tuple[str, ..
     found: dict[Json, list[str]] = {}
     for identity, decision in made.items():
         if decision.hosted and decision.verb is Verb.REPLACE and decision.record is not None:
-            found.setdefault(decision.record.attributes[HOST_ID], []).append(identity)
+            found.setdefault(decision.record.attributes.get(HOST_ID), []).append(identity)
     return {pod_id: tuple(identities) for pod_id, identities in found.items()}
 
 
