@@ -54,46 +54,47 @@ class AuditEvent:
 _SHAPE = shape_of(AuditEvent)
 
 
-def events_of(base: State, entries: Iterable[Entry], *, with_open: bool = False) -> Iterator[AuditEvent]:
-    """What happened from `base` on. With `with_open`, the effects still open come last."""
-    fold = Fold(base)
-    mark = lineage_mark(base.lineage)
-    who: dict[str, str] = {}
-    for entry in entries:
-        fact = entry.fact
-        if isinstance(fact, RunStarted):
-            who[entry.run] = fact.who
-        told = _event(fold, entry)
-        fold.apply(entry)
+class Trail:
+    """What happened from `base` on: entries go in one by one, so that no single step has to tell a whole run."""
+
+    def __init__(self, base: State, entries: Iterable[Entry] = ()) -> None:
+        """Raises `ReplayError`, like `take`, for entries that don't follow."""
+        self._fold = Fold(base)
+        self._mark = lineage_mark(base.lineage)
+        self._who: dict[str, str] = {}
+        self.told: list[AuditEvent] = []
+        for entry in entries:
+            self.take(entry)
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last entry taken, or the base's."""
+        return self._fold.sequence
+
+    @property
+    def open(self) -> Mapping[int, OpenEffect]:
+        """The effects without an end so far; a view."""
+        return self._fold.open
+
+    def take(self, entry: Entry) -> None:
+        if isinstance(entry.fact, RunStarted):
+            self._who[entry.run] = entry.fact.who
+        told = _event(self._fold, entry)
+        self._fold.apply(entry)
         if told is not None:
-            address, action, record, result = told
-            yield AuditEvent(
-                entry.number,
-                mark,
-                entry.at,
-                entry.run,
-                who.get(entry.run, ""),
-                str(address),
-                action,
-                None if record is None else record.id,
-                _price(record),
-                result,
-            )
-    if with_open:
-        for effect in fold.state.open.values():
-            name = who.get(effect.run, "")
-            yield AuditEvent(
-                effect.number,
-                mark,
-                effect.at,
-                effect.run,
-                name,
-                str(effect.address),
-                effect.op,
-                None,
-                None,
-                "open",
-            )
+            self.told.append(self._line(entry, *told))
+
+    def still_open(self) -> Iterator[AuditEvent]:
+        """A line for each effect without an end."""
+        for effect in self._fold.state.open.values():
+            yield self._line(effect, effect.address, effect.op, None, "open")
+
+    def _line(
+        self, of: Entry | OpenEffect, address: Address, action: str, record: Record | None, result: str
+    ) -> AuditEvent:
+        id = None if record is None else record.id
+        who = self._who.get(of.run, "")
+        return AuditEvent(of.number, self._mark, of.at, of.run, who, str(address), action, id, _price(record), result)
 
 
 _Told = tuple[Address, str, Record | None, str]

@@ -11,15 +11,15 @@ import errno
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from lium_plan.diagnostics import ExitCode, Failure, Severity, error, warning
 from lium_plan.state import codec
 from lium_plan.state.auditlog import append_events, read_events, without
-from lium_plan.state.entries import Began, Ended, Entry, Failed
-from lium_plan.state.events import AuditEvent, events_of
+from lium_plan.state.entries import Began, Entry
+from lium_plan.state.events import AuditEvent, Trail
 from lium_plan.state.files import (
     Identity,
     identity_of,
@@ -68,17 +68,12 @@ class _Session:
     base: State
     """What the snapshot contains."""
     journal: JournalFile
-    since: list[Entry]
-    """Journal entries that the snapshot does not contain."""
-    open: set[int] = field(default_factory=set)
+    trail: Trail
+    """Has taken in the journal's entries that the snapshot does not contain."""
 
     @property
     def last(self) -> int:
-        return _last(self.base, self.since)
-
-
-def _last(base: State, since: Sequence[Entry]) -> int:
-    return since[-1].number if since else base.sequence
+        return self.trail.sequence
 
 
 def _line(entry: Entry, lineage: str) -> bytes:
@@ -184,7 +179,7 @@ class LocalStore:
             raise codec.Unreadable("state-stack", message, file=str(self.path("json")))
         since = [entry for entry in parsed.entries if entry.number > base.sequence]
         if self._lock is not None:
-            self._open_session(base, parsed, since, set(state.open))
+            self._open_session(base, parsed, since)
         return Loaded(state, len(since), parsed.torn, found)
 
     def _without_snapshot(self, parsed: Parsed) -> Loaded:
@@ -198,13 +193,13 @@ class LocalStore:
             return Loaded(None, torn_bytes=parsed.torn, diagnostics=(warning("state-missing", message, hint=hint),))
         return Loaded(None, torn_bytes=parsed.torn)
 
-    def _open_session(self, base: State, parsed: Parsed, since: list[Entry], open_effects: set[int]) -> None:
-        session = self._session
-        if session is not None and (session.journal.used, session.last) == (parsed.used, _last(base, since)):
+    def _open_session(self, base: State, parsed: Parsed, since: Sequence[Entry]) -> None:
+        session, last = self._session, since[-1].number if since else base.sequence
+        if session is not None and (session.journal.used, session.last) == (parsed.used, last):
             return  # looked at again by its own writer: what is preallocated for effects in flight stays
         self._end_session()
         journal = JournalFile(self.path("journal.jsonl"), parsed.used, fault=self._fault)
-        self._session = _Session(base, journal, since, open_effects)
+        self._session = _Session(base, journal, Trail(base, since))
 
     # --- locking ---------------------------------------------------------------------------------------------
 
@@ -294,16 +289,15 @@ class LocalStore:
             self._require_standing_lock()
         data = b"".join(_line(entry, session.base.lineage) for entry in entries)
         try:
-            session.journal.append(data, intents=len(begun), open_effects=len(session.open) + len(begun))
+            session.journal.append(data, intents=len(begun), open_effects=len(session.trail.open) + len(begun))
         except IntentRefused as fault:
             raise self._failure(
                 "journal-write", "could not be written before, so nothing new is started", fault
             ) from fault
         except OSError as fault:
             raise self._failure("journal-write", "can't be written", fault) from fault
-        session.since.extend(entries)
-        session.open |= begun
-        session.open -= {entry.fact.of for entry in entries if isinstance(entry.fact, Ended | Failed)}
+        for entry in entries:
+            session.trail.take(entry)
 
     def compact(self, state: State) -> None:
         """See `Store.compact`. A state without changes is not written again."""
@@ -315,14 +309,14 @@ class LocalStore:
             return
         if (state.lineage, state.sequence) != (session.base.lineage, session.last):
             raise ValueError("this is not the state that was loaded and appended to")
-        if not session.since:
+        if session.last == session.base.sequence:
             return
         try:
-            append_events(self.path("events.jsonl"), tuple(events_of(session.base, session.since)))
+            append_events(self.path("events.jsonl"), session.trail.told)
             self._write_snapshot(state)
         except OSError as fault:
             raise self._failure("snapshot-write", "can't be written; the journal holds everything", fault) from fault
-        session.base, session.since = state, []
+        session.base, session.trail = state, Trail(state)
         try:
             session.journal.reset()
         except OSError as fault:
@@ -334,7 +328,7 @@ class LocalStore:
             journal = JournalFile(self.path("journal.jsonl"), 0, fault=self._fault)
         except OSError as fault:
             raise self._failure("snapshot-write", "can't be written", fault) from fault
-        self._session = _Session(state, journal, [], set(state.open))
+        self._session = _Session(state, journal, Trail(state))
 
     def replace(self, state: State, told: Sequence[AuditEvent] = ()) -> tuple[str, ...]:
         """See `Store.replace`. Load again afterwards."""
@@ -459,10 +453,10 @@ class LocalStore:
         parsed = parse_journal(look.journal, base.lineage, file=str(self.path("journal.jsonl")))
         since = (entry for entry in parsed.entries if entry.number > base.sequence)
         try:
-            told = tuple(events_of(base, since, with_open=True))
+            trail = Trail(base, since)
         except ReplayError as fault:
             raise codec.Unreadable("journal-replay", str(fault), file=str(self.path("journal.jsonl"))) from None
-        return logged + without(told, logged)
+        return logged + without((*trail.told, *trail.still_open()), logged)
 
     def close(self) -> None:
         """Release what is held."""

@@ -9,7 +9,7 @@ from state_samples import LINEAGE, NOW, address, blank, entries, local, owner, r
 
 from lium_plan.operations.editing import told_of
 from lium_plan.state.entries import Began, Ended, Fact, Failed, Put, Removed, Told
-from lium_plan.state.events import AuditEvent, events_of
+from lium_plan.state.events import AuditEvent, Trail
 from lium_plan.state.model import State
 
 POD = record("fleet.x[0]", "pod-0", price_per_hour_usd="1.99", removal_at="2026-10-06T12:00:00+00:00")
@@ -20,7 +20,7 @@ def holding(*rows: object) -> State:
 
 
 def told(state: State, *facts: Fact) -> list[tuple[str, str, str | None, str | None, str]]:
-    events = events_of(state, entries(*facts))
+    events = Trail(state, entries(*facts)).told
     return [(event.address, event.action, event.id, event.price_per_hour_usd, event.result) for event in events]
 
 
