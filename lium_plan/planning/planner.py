@@ -32,7 +32,7 @@ from lium_plan.planning.rents import describe, node_of, placement_of, ttl_s
 from lium_plan.planning.selection import select
 from lium_plan.planning.sequence import drop_what_is_still_used, sequence
 from lium_plan.planning.situation import Situation, situation
-from lium_plan.planning.volumes import guard_volume_twins, volumes_in_other_hands
+from lium_plan.planning.volumes import guard_volume_twins, unknown_volumes, volumes_in_other_hands
 from lium_plan.requests import PlanRequest
 from lium_plan.state.model import State
 
@@ -78,6 +78,7 @@ def make_plan(
     unsafe = (*start.refusals, *refusals(guarded, (*GUARDS, guard_renames, guard_volume_twins)))
     diagnostics.extend(unsafe)
     diagnostics.extend(volumes_in_other_hands(guarded))
+    diagnostics.extend(unknown_volumes(guarded))
     kept = {decision.id: decision for decision in selection.kept}
     return Plan(
         project=project,

@@ -13,6 +13,7 @@ from lium_plan.kinds.pod.spec import PodSpec
 from lium_plan.kinds.protocol import Marked, Resource, Verb
 from lium_plan.kinds.volume.spec import VolumeSpec
 from lium_plan.marks import Marks, lineage_mark, scope_mark, volume_name
+from lium_plan.planning.decisions import Decision
 from lium_plan.planning.guards import Guarded
 from lium_plan.planning.rents import LEAVING
 from lium_plan.planning.situation import Situation
@@ -23,15 +24,11 @@ def guard_volume_twins(guarded: Guarded) -> Iterator[Diagnostic]:
     situation = guarded.situation
     if situation.state is None or situation.request.destroying:
         return
-    marks = Marks(scope_mark(guarded.project, guarded.stack), lineage_mark(situation.state.lineage))
     there = {other.name: other for other in _known_to_none(situation) if other.kind == "volume"}
     unsettled = {effect.data.get("name") for effect in situation.open if effect.op == "create"}
     given_up = {other.id for other in situation.observed.released}
-    for decision in guarded.kept:
-        spec = decision.resource.spec if decision.resource is not None else None
-        if decision.verb is not Verb.CREATE or not isinstance(spec, VolumeSpec):
-            continue
-        twin = there.get(volume_name(spec.name, marks))
+    for decision, spec in _created(guarded):
+        twin = there.get(volume_name(spec.name, _marks(guarded)))
         if twin is None or twin.name in unsettled:  # what has no outcome yet is looked for, and adopted
             continue
         released = twin.id in given_up
@@ -46,6 +43,23 @@ def guard_volume_twins(guarded: Guarded) -> Iterator[Diagnostic]:
             position=decision.resource.position if decision.resource is not None else None,
             hint="; ".join(ways),
         )
+
+
+def unknown_volumes(guarded: Guarded) -> Iterator[Diagnostic]:
+    """Made by this state, which has no record of them: a lost creation that was done after all, long after."""
+    situation = guarded.situation
+    if situation.state is None:
+        return
+    own = lineage_mark(situation.state.lineage)
+    told = {effect.data.get("name") for effect in situation.open}
+    told |= {volume_name(spec.name, _marks(guarded)) for _, spec in _created(guarded)}  # `guard_volume_twins` does
+    for other in situation.observed.others:
+        if other.kind == "volume" and other.lineage_mark == own and other.name not in told:
+            yield warning(
+                "unknown-volume",
+                f"volume {other.name} ({other.id}) was made by this state, which does not know it",
+                hint=f"delete it: lium-plan orphans --id {other.id} --delete; or take it in with `lium-plan import`",
+            )
 
 
 def volumes_in_other_hands(guarded: Guarded) -> Iterator[Diagnostic]:
@@ -68,6 +82,19 @@ def volumes_in_other_hands(guarded: Guarded) -> Iterator[Diagnostic]:
                 address=str(decision.address),
                 hint=f"end that pod, or take it in: lium-plan import '{decision.address}' {holder.id}",
             )
+
+
+def _created(guarded: Guarded) -> Iterator[tuple[Decision, VolumeSpec]]:
+    for decision in guarded.kept:
+        spec = decision.resource.spec if decision.resource is not None else None
+        if decision.verb is Verb.CREATE and isinstance(spec, VolumeSpec):
+            yield decision, spec
+
+
+def _marks(guarded: Guarded) -> Marks:
+    state = guarded.situation.state
+    assert state is not None
+    return Marks(scope_mark(guarded.project, guarded.stack), lineage_mark(state.lineage))
 
 
 def _known_to_none(situation: Situation) -> tuple[Marked, ...]:
