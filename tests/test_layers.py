@@ -42,7 +42,8 @@ DRIVER_SHARED = (
 
 DRIVERS = (
     *("kinds.*.driver", "kinds.*.holdings"),
-    *("kinds.pod.rent", "kinds.pod.removal", "kinds.pod.waiting", "kinds.pod.extensions", "kinds.pod.reboots"),
+    *("kinds.pod.orders", "kinds.pod.rent", "kinds.pod.removal", "kinds.pod.waiting", "kinds.pod.extensions"),
+    "kinds.pod.reboots",
     *("kinds.bootstrap.attempt", "kinds.bootstrap.resuming"),
 )
 """A driver and the parts that it was cut into."""

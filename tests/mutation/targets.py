@@ -37,6 +37,7 @@ RECOVERY = {
         "pause",
         "settle_delete",
     ),
+    "lium_plan/kinds/pod/orders.py": ALL,
     "lium_plan/kinds/pod/rent.py": ALL,
     "lium_plan/kinds/pod/rows.py": ALL,
     "lium_plan/kinds/pod/removal.py": ALL,

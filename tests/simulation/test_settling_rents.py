@@ -9,7 +9,7 @@ import pytest
 
 from lium_plan.diagnostics import ExitCode
 from lium_plan.kinds.pod.offers import Offer, Tier
-from lium_plan.kinds.pod.rent import _offer, offer_facts
+from lium_plan.kinds.pod.orders import _offer, offer_facts
 from lium_plan.requests import PlanRequest
 from tests.simulation.leftovers import SENT, keys, killed_with_a_rent_on_its_way, phases
 from tests.simulation.manifests import HEAD, VOLUMES, fleet, tails

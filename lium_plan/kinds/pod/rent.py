@@ -8,23 +8,22 @@ sent again only while that is safe and within the ceilings. What stays unknown s
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import error, in_words
-from lium_plan.kinds.failures import begun_depends_on, begun_inputs, diagnose, pause
-from lium_plan.kinds.pod.offers import Offer, Tier
+from lium_plan.kinds.failures import diagnose, pause
+from lium_plan.kinds.pod.offers import Offer
+from lium_plan.kinds.pod.orders import Order, begin_data, begun_claim, begun_order, body_of, rented
 from lium_plan.kinds.pod.spec import PodSpec
 from lium_plan.kinds.protocol import (
     ActionFailed,
     Begin,
     Cancelled,
     Claim,
-    Json,
     OpenEffect,
     Outcome,
     Record,
@@ -68,21 +67,6 @@ class _TooOld(Exception):
     """What allowed a rent no longer does, or is older than it may be; nothing was sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """One attempt on one node, exactly as it is sent."""
-
-    node_id: str
-    pod_name: str
-    key: str
-    body: str
-    urgency: float = 0.0
-    """Not sent: who goes first through a limit."""
-
-    def sent(self) -> bytes:
-        return self.body.encode()
-
-
 @dataclass(slots=True)
 class _Trial:
     """How far an order got."""
@@ -111,13 +95,12 @@ class Rents:
     async def place(self, step: Step, claim: Claim, run: Run) -> Record:
         """Rent the claimed offer. Raises `Refused`, or `ActionFailed` with `unknown` when the outcome stays open."""
         order = replace(self._order(step.wanted(), claim.offer, run), urgency=step.urgency)
-        data = self._journalled(step, order, claim)
         patience_s = max(self._client.limits.patience_s(Family.RENT), step.wanted().spec.retry_s)
 
         async def send(begin: Begin) -> Settlement:
             return await self._send(begin, order, claim, _Trial(patience_s), run)
 
-        settlement = await run.effect(step.address, "rent", data, send)
+        settlement = await run.effect(step.address, "rent", begin_data(order, step, claim), send)
         if settlement.outcome is Outcome.UNKNOWN:
             raise ActionFailed(
                 error(
@@ -141,41 +124,12 @@ class Rents:
         return Order(offer.node_id, name, self._services.new_uuid(), self._body(resource, name, offer.gpu_count, run))
 
     def _body(self, resource: Resource, name: str, gpu_count: int, run: Run) -> str:
-        """The request of contract §2.4.1 as text, so that a repeat is equal byte for byte."""
         spec: PodSpec = resource.spec
         try:
             key = public_key_line(self._services.keys.private_key(spec.ssh_key))
         except (OSError, KeyUnusable) as failure:
             raise ActionFailed(error("ssh-key", in_words(failure), address=str(resource.address))) from failure
-        body: dict[str, Json] = {
-            "pod_name": name,
-            "template_id": _id_of(resource.address, spec.template, spec.template_id, run),
-            "volume_id": _id_of(resource.address, spec.volume, spec.volume_id, run, optional=True),
-            "user_public_key": [key],
-            "gpu_count": gpu_count,
-            "enable_backups": spec.backups,
-            "enable_volume_encryption": False,
-        }
-        if spec.ttl_s is not None:
-            body["termination_hours"] = spec.ttl_s // 3600
-        return json.dumps(body, sort_keys=True)
-
-    def _journalled(self, step: Step, order: Order, claim: Claim) -> dict[str, Json]:
-        resource = step.wanted()
-        spec: PodSpec = resource.spec
-        return {
-            "pod_name": order.pod_name,
-            "node_id": order.node_id,
-            "key": order.key,
-            "body": order.body,
-            "offer": offer_facts(claim.offer),
-            "ceiling_per_hour_usd": str(claim.ceiling_per_hour_usd),
-            "inputs": dict(step.inputs),
-            "depends_on": [str(address) for address in resource.depends_on],
-            "protected": resource.lifecycle.prevent_destroy,
-            "ttl_s": spec.ttl_s,
-            "replaces": None if step.record is None else step.record.id,
-        }
+        return body_of(resource, name, gpu_count, run.ledger, public_key=key)
 
     async def _send(self, begin: Begin, order: Order, claim: Claim, trial: _Trial, run: Run) -> Settlement:
         try:
@@ -263,15 +217,8 @@ class Rents:
 
     async def settle(self, effect: OpenEffect, run: Run) -> Settlement:
         """An open rent of an earlier run. Only what the manifest still allows is sent again."""
-        data = effect.data
-        order = Order(str(data["node_id"]), str(data["pod_name"]), str(data["key"]), str(data["body"]))
-        resource = run.desired(effect.address)
-        bounds = (
-            Decimal(str(data["ceiling_per_hour_usd"])),
-            None if resource is None else resource.spec.requirement.max_price_usd,
-        )
-        claim = Claim(effect.address, _offer(data["offer"]), min(bound for bound in bounds if bound is not None))
-        return await self._find(effect, order, claim, run)
+        claim = begun_claim(effect, run.desired(effect.address))
+        return await self._find(effect, begun_order(effect), claim, run)
 
     async def _find(
         self, effect: OpenEffect, order: Order, claim: Claim, run: Run, *, last_sent: float | None = None
@@ -435,102 +382,6 @@ def _limited(address: Address, trial: _Trial, failure: LiumError) -> ActionFaile
     message = f"rent: the limit on {Family.RENT} has let nothing through for {trial.patience_s / 60:.0f} min: {failure}"
     hint = "nothing was rented; run the same command again later"
     return ActionFailed(error("rate-limited", message, address=str(address), hint=hint))
-
-
-def rented(effect: OpenEffect, pod_id: str, at: datetime, *, price_usd: Decimal | None = None) -> Record:
-    """The record of a pod that was just rented, from what the begin holds; `price_usd` where a listing showed one."""
-    data = effect.data
-    facts = data.get("offer")
-    attributes: dict[str, Json] = {
-        **(facts if isinstance(facts, Mapping) else {}),
-        "pod_name": data.get("pod_name"),
-        "ceiling_per_hour_usd": data.get("ceiling_per_hour_usd"),
-        "rented_at": at.isoformat(),
-    }
-    if price_usd is not None:
-        attributes["price_per_hour_usd"] = str(price_usd)
-    return Record(
-        address=effect.address,
-        id=pod_id,
-        status="pending",
-        inputs=begun_inputs(effect),
-        attributes=attributes,
-        depends_on=begun_depends_on(effect),
-        protected=bool(data.get("protected")),
-    )
-
-
-def offer_facts(offer: Offer) -> dict[str, Json]:
-    """What is kept of an offer: the pod is compared by it for as long as it lives."""
-    return {
-        "node_id": offer.node_id,
-        "gpu": offer.gpu,
-        "gpu_count": offer.gpu_count,
-        "gpu_memory_gib": offer.gpu_memory_gib,
-        "cpu": offer.cpu,
-        "memory_gib": offer.memory_gib,
-        "disk_gb": offer.disk_gb,
-        "local_disk_gb": offer.local_disk_gb,
-        "price_per_hour_usd": str(offer.price_per_hour_usd),
-        "location": offer.location,
-        "tier": str(offer.tier),
-        **_told(offer),
-    }
-
-
-def _told(offer: Offer) -> dict[str, Json]:
-    """What not every node tells; what it does not is left out."""
-    facts: dict[str, Json] = {
-        "download_mbps": None if offer.download_mbps is None else str(offer.download_mbps),
-        "cuda": None if offer.cuda is None else str(offer.cuda),
-        "nvlink": offer.nvlink,
-        "reliable": offer.reliable,
-    }
-    return {name: value for name, value in facts.items() if value is not None}
-
-
-def _offer(facts: Json) -> Offer:
-    assert isinstance(facts, Mapping)
-    price, count = Decimal(str(facts["price_per_hour_usd"])), int(str(facts["gpu_count"]))
-    return Offer(
-        node_id=str(facts["node_id"]),
-        gpu=str(facts["gpu"]),
-        gpu_count=count,
-        gpu_memory_gib=int(str(facts["gpu_memory_gib"])),
-        cpu=int(str(facts["cpu"])),
-        memory_gib=int(str(facts["memory_gib"])),
-        disk_gb=int(str(facts["disk_gb"])),
-        local_disk_gb=int(str(facts["local_disk_gb"])),
-        price_per_hour_usd=price,
-        price_per_gpu_hour_usd=price / count,
-        location=str(facts["location"]),
-        tier=Tier(str(facts["tier"])),
-        download_mbps=_decimal(facts.get("download_mbps")),
-        cuda=_decimal(facts.get("cuda")),
-        nvlink=_flag(facts.get("nvlink")),
-        reliable=_flag(facts.get("reliable")),
-    )
-
-
-def _decimal(written: Json) -> Decimal | None:
-    return None if written is None else Decimal(str(written))
-
-
-def _flag(written: Json) -> bool | None:
-    return None if written is None else bool(written)
-
-
-def _id_of(
-    owner: Address, address: Address | None, foreign_id: str | None, run: Run, *, optional: bool = False
-) -> str | None:
-    if foreign_id is not None:
-        return foreign_id
-    if address is None and optional:
-        return None
-    record = run.ledger.record(address) if address is not None else None
-    if record is None or record.id is None:
-        raise ActionFailed(error("missing-dependency", f"{address} does not exist", address=str(owner)))
-    return record.id
 
 
 async def statement_of(services: Services, pod_id: str) -> tuple[bool, datetime | None, Decimal | None]:
