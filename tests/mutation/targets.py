@@ -104,6 +104,7 @@ RECOVERY_PLAN = Plan(
     tests=(
         "tests/engine",
         "tests/kinds",
+        "tests/simulation/test_settling.py",
         *(
             f"tests/simulation/test_settling_{name}.py"
             for name in ("rents", "deletes", "creations", "effects", "extensions", "tasks")

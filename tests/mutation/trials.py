@@ -42,8 +42,8 @@ WAITS_S = 120.0
 """So does one that is not done after so long, whatever else the machine does."""
 ENOUGH_S = 60.0
 """Of a processor, for the tests of one mutant: those that are least likely to notice are left out."""
-NAMESAKE = 5.0
-"""So much likelier to notice is a test of a file named after the mutant's."""
+NAMESAKE, RELATIVE = 50.0, 5.0
+"""So much likelier to notice is a test of the file named like the mutant's, or of one whose name has its name in it."""
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where forks leave their files: a sync costs nothing there."""
 MOST_MEMORY = 4 * 2**30
@@ -263,8 +263,8 @@ class _Trying:
                 worth[test] += 1 / len(lines[line])
         stem = Path(mutant.file).stem
         for test in tests:
-            if stem in test.partition("::")[0]:
-                worth[test] *= NAMESAKE
+            name = Path(test.partition("::")[0]).stem
+            worth[test] *= NAMESAKE if name == f"test_{stem}" else RELATIVE if stem in name else 1.0
         rank = {test: place for place, test in enumerate(self._killers[mutant.file, mutant.within])}
         rank[self._remembered.get(mutant.identity, "")] = -1
         order = sorted(

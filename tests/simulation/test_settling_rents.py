@@ -12,7 +12,7 @@ from lium_plan.kinds.pod.offers import Offer, Tier
 from lium_plan.kinds.pod.orders import _offer, offer_facts
 from lium_plan.requests import PlanRequest
 from tests.simulation.leftovers import SENT, keys, killed_with_a_rent_on_its_way, phases
-from tests.simulation.manifests import HEAD, VOLUMES, fleet, tails
+from tests.simulation.manifests import HEAD, VOLUMES, fleet
 from tests.simulation.telling import RENT, emptied, mended, record, rents, told
 from tests.support.world import World
 
@@ -212,58 +212,6 @@ def test_the_first_rents_unclear_answer_leaves_it_open_and_the_rest_goes_on() ->
     told(story, manifest=fleet(tail=VOLUMES), expected=())
 
 
-def test_nothing_is_made_on_what_nobody_can_tell_of() -> None:
-    """What stays open is not done again, and what needs it is left out; the rest goes on."""
-
-    async def story(world: World) -> None:
-        await killed_with_a_rent_on_its_way(world, served=False)
-        unknown = {"do": "answer", "status": 409, "code": "idempotency_outcome_unknown"}
-        world.fault(unknown, **RENT, times=None)
-        ran = await world.apply()
-        assert ran.code == ExitCode.UNKNOWN_OUTCOME, ran.words
-        assert ran.report is not None
-        assert {str(result.address) for result in ran.report.results} <= {"volume.data", "template.image-ubuntu-22-04"}
-        assert not [result for result in ran.report.results if "fleet.a[0]" in str(result.address)]
-
-    told(story, manifest=fleet(more="    bootstrap: {commands: [make ready]}\n", tail=VOLUMES), expected=())
-
-
-def test_an_interrupt_while_settling_ends_at_once_and_everything_stays_open() -> None:
-    async def story(world: World) -> None:
-        world.configure(no_rent_idempotency=True)
-        await killed_with_a_rent_on_its_way(world, served=False)
-        ran = await world.apply(interrupt_after_s=(60,))
-        assert ran.code == ExitCode.INTERRUPTED, ran.words
-        assert ran.took_s < 62
-        state = world.state()
-        assert state is not None
-        assert [effect.op for effect in state.open.values()] == ["rent"]
-        await mended(world)
-        await emptied(world)
-
-    told(story)
-
-
-def test_when_the_server_is_away_while_settling_it_stays_open() -> None:
-    async def story(world: World) -> None:
-        world.configure(no_rent_idempotency=True)
-        await killed_with_a_rent_on_its_way(world, served=False)
-        away = {"do": "answer", "status": 401}
-        world.fault(away, method="GET", path="pods", after=3, times=None)
-        ran = await world.apply()
-        assert ran.code == ExitCode.UNKNOWN_OUTCOME, ran.words
-        assert "can't be looked for: GET /pods: 401" in ran.words
-        assert "look at the account: GET /pods: 401" in ran.words
-        state = world.state()
-        assert state is not None
-        assert [effect.op for effect in state.open.values()] == ["rent"]
-        world.clear_faults()
-        await mended(world)
-        await emptied(world)
-
-    told(story)
-
-
 def test_a_found_pod_that_is_dearer_than_allowed_goes_back_and_that_is_proved() -> None:
     async def story(world: World) -> None:
         world.fault({"do": "twist", "twist": {"price_factor": 9}}, **RENT)
@@ -280,60 +228,6 @@ def test_a_found_pod_that_is_dearer_than_allowed_goes_back_and_that_is_proved() 
         await emptied(world)
 
     told(story)
-
-
-def test_what_settling_finds_may_make_the_rest_unsafe() -> None:
-    """The pod that a destroy finds is one that must not be destroyed."""
-    guarded = fleet(more="    lifecycle: {prevent_destroy: true}\n")
-
-    async def story(world: World) -> None:
-        await killed_with_a_rent_on_its_way(world, served=True)
-        refused = await world.destroy()
-        assert refused.code == ExitCode.UNSAFE, refused.words
-        assert "prevent_destroy" in refused.words
-        assert record(world).protected
-        assert len(world.open_charges("pod")) == 1
-        await mended(world)
-
-    told(story, manifest=guarded)
-
-
-def test_what_is_needed_too_after_settling_needs_another_yes() -> None:
-    async def story(world: World) -> None:
-        world.configure(no_rent_idempotency=True)
-        assert (await world.apply()).code == 0
-        world.write("lium.yaml", fleet(2))
-        world.fault({"do": "lose_reply", "where": "before"}, **RENT)
-        killed = await world.apply(crash_on=SENT)
-        assert killed.code is None
-        world.fault({"do": "vanish", "pod": "*-a-0"}, at=200)
-        changed = await world.apply()
-        assert changed.code == ExitCode.PARTIAL, changed.words
-        assert "plan-changed" in changed.words
-        assert "was not confirmed" in changed.words
-        assert world.open_charges("pod") == (), "nothing was rented without a yes"
-        await mended(world)
-        await emptied(world)
-
-    told(story, expected=tails(2))
-
-
-def test_a_refusal_after_a_rent_was_sent_again_does_not_say_that_nothing_changed() -> None:
-    """The account's balance, enough for all when the plan was made, is eaten up while the answer is awaited."""
-
-    async def story(world: World) -> None:
-        await world.apply(crash_on=("POST /executors/*/rent", "before", 1))
-        await world.pass_time(1)
-        world.fault({"do": "balance", "account": "local", "usd": 0.3})
-        world.fault({"do": "delay", "where": "inside", "seconds": 400}, **RENT, times=1)
-        ran = await world.apply()
-        assert "balance-too-low" in ran.words
-        assert ran.changes > 0
-        assert ran.code == ExitCode.PARTIAL, ran.words
-        world.fault({"do": "balance", "account": "local", "usd": 100})
-        await mended(world)
-
-    told(story, manifest=fleet(2), expected=tails(2))
 
 
 EVENTS = {"method": "GET", "path": "users/me/events"}
