@@ -15,7 +15,7 @@ environment, files; at load) and `fill` (other resources; during plan and apply)
 
 from __future__ import annotations
 
-from lium_plan.expressions.nodes import EVERY, FIRST, ExpressionError, MissingValue, Reference
+from lium_plan.expressions.nodes import EVERY, FIRST, ExpressionError, MissingValue, PlainFloat, Reference
 from lium_plan.expressions.parsing import has_expression, parse
 from lium_plan.expressions.text import Lookup, Names, Text
 
@@ -26,6 +26,7 @@ __all__ = [
     "Lookup",
     "MissingValue",
     "Names",
+    "PlainFloat",
     "Reference",
     "Text",
     "has_expression",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from lium_plan.addresses import Address
 
@@ -15,6 +15,17 @@ if TYPE_CHECKING:
 
 EVERY = "*"
 FIRST = "first"
+
+
+class PlainFloat(float):
+    """A decimal number that remembers how it was written: `3.10` is not `3.1` where a string is meant."""
+
+    text: str
+
+    def __new__(cls, text: str) -> PlainFloat:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
 
 
 class ExpressionError(ValueError):
@@ -132,7 +143,7 @@ def written(node: Node) -> str:
         return f"{node.function}({', '.join(written(argument) for argument in node.arguments)})"
     if node.sensitive:
         return node.source or "(sensitive)"
-    return json.dumps(node.value, ensure_ascii=False, default=list)
+    return _json(node.value)
 
 
 def render(value: Json) -> str:
@@ -141,10 +152,21 @@ def render(value: Json) -> str:
         return value
     if value is None:
         return ""
-    return json.dumps(value, ensure_ascii=False, default=list)
+    return _json(value)
 
 
-def is_list(value: Json) -> bool:
+def _json(value: Json) -> str:
+    """As `json.dumps`, but that numbers stand as they were written."""
+    if isinstance(value, PlainFloat):
+        return value.text
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_json(key)}: {_json(item)}' for key, item in value.items())}}}"
+    if is_list(value):
+        return f"[{', '.join(_json(item) for item in value)}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def is_list(value: Json) -> TypeGuard[Sequence[Json]]:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 

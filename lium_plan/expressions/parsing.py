@@ -9,7 +9,18 @@ from typing import NoReturn
 
 from lium_plan.addresses import MEMBER, NAME
 from lium_plan.expressions.functions import FUNCTIONS, check_types
-from lium_plan.expressions.nodes import EVERY, FIRST, Call, Deferred, ExpressionError, Literal, Name, Node, Reference
+from lium_plan.expressions.nodes import (
+    EVERY,
+    FIRST,
+    Call,
+    Deferred,
+    ExpressionError,
+    Literal,
+    Name,
+    Node,
+    PlainFloat,
+    Reference,
+)
 from lium_plan.expressions.text import Text
 
 FLEET_FIELDS = ("host", "ip", "ssh_port", "ports", "pod_id", "price")
@@ -101,8 +112,10 @@ class _Parser:
             self.advance()
             return Literal(value)
         if self.kind == "number":
+            if re.match("-?0[0-9]", token):
+                self.fail(f"{token} is no number here: write '{token}' for the text, or leave out the zeros")
             self.advance()
-            return Literal(float(token) if "." in token else int(token))
+            return Literal(PlainFloat(token) if "." in token else int(token))
         if self.kind != "word":
             self.fail(f"expected a name, a function or a literal, found '{token}'")
         self.advance()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Protocol
@@ -203,10 +203,12 @@ def _dig(value: Json, node: Name) -> Json:
     for step in node.path:
         if isinstance(value, Mapping) and step in value:
             value = value[step]
-        elif is_list(value) and isinstance(value, Sequence) and step.isdigit() and int(step) < len(value):
+        elif is_list(value) and step.isdigit() and int(step) < len(value):
             value = value[int(step)]
         else:
-            raise ExpressionError(f"{written(node)}: there is no '{step}' in {node.root}.{node.key}", node.offset)
+            # A map or list may lack a part, which `default(…)` steps over; nothing else has parts.
+            fault = MissingValue if isinstance(value, Mapping) or is_list(value) else ExpressionError
+            raise fault(f"{written(node)}: there is no '{step}' in {node.root}.{node.key}", node.offset)
     return value
 
 

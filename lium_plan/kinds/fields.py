@@ -152,7 +152,7 @@ PORT_SCHEMA: Schema = {
 }
 Port = Annotated[int, Reading(values.read_port), WithJsonSchema(PORT_SCHEMA)]
 Money = Annotated[
-    Decimal, Reading(values.read_money), _schema({"type": "number", "exclusiveMinimum": 0, "maximum": 10**9})
+    Decimal, Reading(values.read_money), _schema({"type": "number", "exclusiveMinimum": 0, "maximum": values.MAX_USD})
 ]
 _DURATION = r"(?=.*[1-9])(?:[0-9]{1,6}d)?(?:[0-9]{1,6}h)?(?:[0-9]{1,6}m)?(?:[0-9]{1,9}s)?"
 Duration = Annotated[int, Reading(values.read_duration), _matching(_DURATION, description="6h, 2d, 90m, 10m30s")]
@@ -167,13 +167,19 @@ Ttl = Annotated[
     Reading(values.read_ttl),
     _matching(_TTL, description="Whole hours, 1h to 720h, or 2d"),
 ]
+
+
+def _ranges(amount: str) -> str:
+    return rf"\s*{amount}\s*|\s*{amount}\s*\.\.\s*(?:{amount}\s*)?|\s*\.\.\s*{amount}\s*"
+
+
 CountRange = Annotated[
     Range,
     Reading(values.read_range),
-    _matching(r"[0-9]{1,9}|[0-9]{1,9}\.\.(?:[0-9]{1,9})?|\.\.[0-9]{1,9}", description="8, 8.., ..32 or 8..32"),
+    _matching(_ranges(r"[0-9]{1,9}"), description="8, 8.., ..32 or 8..32"),
 ]
 SIZE = r"[0-9]+(?:\.[0-9]+)?\s*(?:[mMgGtT][iI]?[bB])?"
-SIZE_RANGE = rf"{SIZE}|{SIZE}\.\.(?:{SIZE})?|\.\.{SIZE}"
+SIZE_RANGE = _ranges(SIZE)
 SizeRange = Annotated[
     Range,
     Reading(values.read_size_range),
@@ -193,7 +199,7 @@ _MEMBER = r"(?!first$)(?:[a-z][a-z0-9-]{0,31}|0|[1-9][0-9]{0,8})"
 MEMBER_SCHEMA: Schema = {
     "anyOf": [
         {"type": "string", "pattern": f"^{_MEMBER}$"},
-        {"type": "integer", "minimum": 0},
+        {"type": "integer", "minimum": 0, "maximum": values.MAX_MEMBER},
         {"type": "boolean"},
         EXPRESSION,
     ]

@@ -17,27 +17,18 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TypeVar
 
+from lium_plan.expressions import PlainFloat as PlainFloat
 from lium_plan.expressions import Text
 
 MAX_NODES = 100_000
 MAX_INT = 10**15
+MAX_USD = 10**9
 MAX_DIGITS = 18
 """Of a plain number, before and after the point; what has more is a text."""
 
 
 class Fault(ValueError):
     """A value that can't stand where it stands; the message says what would."""
-
-
-class PlainFloat(float):
-    """A decimal number that remembers how it was written: `3.10` is not `3.1` where a string is meant."""
-
-    text: str
-
-    def __new__(cls, text: str) -> PlainFloat:
-        number = super().__new__(cls, text)
-        number.text = text
-        return number
 
 
 class SpotPolicy(StrEnum):
@@ -261,20 +252,21 @@ def read_money(value: object) -> Decimal:
     if isinstance(value, str) and value.startswith("$"):
         raise Fault(f"expected USD as a plain number, found {shown(value)}: write it without '$'")
     amount = read_decimal(value)
-    if amount <= 0 or amount > 10**9:
-        raise Fault(f"expected USD above 0, found {shown(value)}")
+    if not 0 < amount <= MAX_USD:
+        raise Fault(f"expected USD above 0 and at most {MAX_USD}, found {shown(value)}")
     return amount
 
 
 _DURATION = re.compile(r"(?:([0-9]{1,6})d)?(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
 
 
-def read_duration(value: object) -> int:
-    """Seconds of `90m`, `6h`, `2d`, `10m30s`; above zero."""
+def read_duration(value: object, *, units: str = "sm") -> int:
+    """Seconds of `90m`, `6h`, `2d`, `10m30s`; above zero. `units`: those to name when a number has none."""
     text = read_string(value)
     match = _DURATION.fullmatch(text)
     if not text or match is None:
-        hint = f": write {text}s or {text}m" if text.isascii() and text.isdigit() else ""
+        bare = re.fullmatch("[1-9][0-9]*", text)
+        hint = f": write {' or '.join(text + unit for unit in units)}" if bare and units else ""
         raise Fault(f"expected a duration such as 90m, 6h, 2d or 10m30s, found {shown(value)}{hint}")
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
@@ -283,9 +275,12 @@ def read_duration(value: object) -> int:
     return total
 
 
+_TTL_HOURS = re.compile("720|7[01][0-9]|[1-6][0-9]{2}|[1-9][0-9]?")
+
+
 def read_ttl(value: object) -> int:
     """Seconds; whole hours from 1h to 720h, which is what the server takes (contract §2.4.1)."""
-    seconds = read_duration(value)
+    seconds = read_duration(value, units="h" if _TTL_HOURS.fullmatch(read_string(value)) else "")
     if seconds % 3600 or not 3600 <= seconds <= 720 * 3600:
         raise Fault(f"expected whole hours from 1h to 720h (30d), found {shown(value)}: the server takes no other")
     return seconds
@@ -383,11 +378,22 @@ def read_nodes(value: object) -> Nodes:
 
 
 _MEMBER = re.compile(r"[a-z][a-z0-9-]{0,31}|0|[1-9][0-9]{0,8}")
+MAX_MEMBER = 10**9 - 1
 
 
 def read_member(value: object) -> str:
+    """A name, or a number without leading zeros: 01 and 1 would be two members that sort and count as one."""
     text = read_string(value)
     if not _MEMBER.fullmatch(text):
+        if re.fullmatch("[0-9]+", text):
+            plain = text.lstrip("0") or "0"
+            if len(plain) > 9:
+                raise Fault(
+                    f"{shown(value)} is no member: a number has at most 9 digits; write a name such as worker-a"
+                )
+            raise Fault(
+                f"{shown(value)} is no member: a number has no leading zeros; write {plain}, or a name: n-{plain}"
+            )
         raise Fault(f"{shown(value)} is no member: a name like worker-a (a-z, 0-9, -, at most 32) or a number")
     if text == "first":
         raise Fault("no member can be called 'first': it stands for the first of them in references")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_fleets(findings: Findings) -> None:
-    users: dict[str, str] = {}
+    users: dict[str, tuple[str, str]] = {}
     for name, fleet in findings.blocks("fleets"):
         path: Path = ("fleets", name)
         _check_image(findings, path, fleet)
@@ -41,23 +41,33 @@ def _check_image(findings: Findings, path: Path, fleet: FleetBlock) -> None:
         findings.error(path, "missing-key", message, key=True)
 
 
-def _check_volume(findings: Findings, path: Path, fleet: FleetBlock, users: dict[str, str]) -> None:
+def _check_volume(findings: Findings, path: Path, fleet: FleetBlock, users: dict[str, tuple[str, str]]) -> None:
+    """`users`: which fleet has a volume, and what it calls it."""
     if fleet.volume is None:
         return
     at = (*path, "volume")
     if fleet.volume not in findings.declared("volumes"):
         return  # reported where names are checked
     name = str(path[1])
+    disk = _disk(findings, fleet.volume)
     if fleet.nodes.maximum > 1:
         message = f"volume.{fleet.volume} can be on one pod at a time, and this fleet has {fleet.nodes.maximum}"
         findings.error(at, "volume-shared", message, hint="give each pod a fleet and a volume of its own")
-    elif fleet.volume in users:
-        message = f"volume.{fleet.volume} can be on one pod at a time, and fleet.{users[fleet.volume]} has it"
+    elif disk in users:
+        user, called = users[disk]
+        other = "" if called == fleet.volume else f", as volume.{called}"
+        message = f"volume.{fleet.volume} can be on one pod at a time, and fleet.{user} has it{other}"
         findings.error(at, "volume-shared", message)
-    users.setdefault(fleet.volume, name)
+    users.setdefault(disk, (name, fleet.volume))
     if fleet.lifecycle is not None and fleet.lifecycle.create_before_destroy:
         message = "create_before_destroy can't be had with a volume: both pods would need it at once"
         findings.error((*path, "lifecycle", "create_before_destroy"), "bad-combination", message)
+
+
+def _disk(findings: Findings, volume: str) -> str:
+    """What tells volumes apart: the id of one that is somebody else's, which may be declared twice, else the name."""
+    block = findings.manifest.block("volumes", volume)
+    return volume if block is None or block.id is None else block.id.lower()
 
 
 def _check_lifetime(findings: Findings, path: Path, fleet: FleetBlock) -> None:

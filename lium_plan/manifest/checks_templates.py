@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 from lium_plan.kinds.template.spec import DROPPED_ENVIRONMENT
 from lium_plan.manifest.checks import Findings
 from lium_plan.manifest.checks_ignored import check_ignored
-from lium_plan.manifest.schema import DROPPED_MOUNTS
+from lium_plan.manifest.schema import DROPPED_MOUNTS, REFUSED_CHARACTERS, REFUSED_WORDS
 from lium_plan.manifest.tree import Path
 
 if TYPE_CHECKING:
     from lium_plan.kinds.template.block import TemplateBlock
 
-REFUSED_WORDS = frozenset({"exec", "ls"})
-_REFUSED_CHARACTERS = frozenset("&;|$(){}<>`\n\r")
 _DOCKER_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io", "registry.hub.docker.com")
 
 
@@ -103,7 +101,7 @@ def command_fault(command: str) -> str | None:
         elif char in "'\"":
             quote = char
             outside.append("_")
-        elif char in _REFUSED_CHARACTERS:
+        elif char in REFUSED_CHARACTERS:
             what = "a line break" if char in "\n\r" else f"'{char}'"
             return f"command: the platform refuses shell syntax outside of quotes: {what}"
         else:

@@ -140,13 +140,17 @@ def _check_keys(written: Map, diagnostics: Diagnostics) -> None:
         if refused is not None:
             diagnostics.add(diagnose(written, (key,), "not-supported", f"'{key}': {refused}", key=True))
             continue
-        near = get_close_matches(key, known, 1, 0.6)
-        hint = _home_of(key) or (f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(known)}")
+        hint = _near(key, known, 0.8) or _home_of(key) or _near(key, known, 0.6) or f"known here: {', '.join(known)}"
         diagnostics.add(diagnose(written, (key,), "unknown-key", f"unknown key {shown(key)}", key=True, hint=hint))
     version = written.get("version", 1)
     if isinstance(version, bool) or version != 1 or not isinstance(version, int):
         message = f"version {shown(version)} of the manifest is not known to this lium-plan"
         diagnostics.add(diagnose(written, ("version",), "bad-version", message, hint="write `version: 1`"))
+
+
+def _near(key: str, known: Sequence[str], likeness: float) -> str | None:
+    near = get_close_matches(key, known, 1, likeness)
+    return f"did you mean '{near[0]}'?" if near else None
 
 
 def _home_of(key: str) -> str | None:

@@ -1,6 +1,7 @@
 """What people write that can't be had: not with Lium, or not yet. A reason each instead of "unknown key".
 
-Keys are those of the section and of the path inside an entry, without list indices.
+Keys are those of the section and of the path inside an entry, without list indices; a word that no field takes is the
+last step of its path.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _TOP = {
     "backups": _BACKUPS,
     "backup": _BACKUPS,
     "schedules": _BACKUPS,
+    "backup_schedules": _BACKUPS,
     "builds": _BUILDS,
     "dockerfiles": _BUILDS,
 }
@@ -40,13 +42,22 @@ _INSIDE: dict[tuple[str, ...], str] = {
     ("fleets", "clusters"): _CLUSTERS,
     ("fleets", "interconnect"): _CLUSTERS,
     ("fleets", "fabric"): _CLUSTERS,
+    ("fleets", "infiniband"): _CLUSTERS,
+    ("fleets", "rdma"): _CLUSTERS,
+    ("fleets", "placement", "cluster"): _CLUSTERS,
+    ("fleets", "resources", "infiniband"): _CLUSTERS,
+    ("fleets", "resources", "interconnect"): _CLUSTERS,
     ("fleets", "backups"): _BACKUPS,
     ("fleets", "backup"): _BACKUPS,
     ("fleets", "backup_schedule"): _BACKUPS,
+    ("fleets", "backup_frequency"): _BACKUPS,
+    ("fleets", "backup_frequency_hours"): _BACKUPS,
     ("fleets", "schedule"): _BACKUPS,
     ("fleets", "dockerfile"): _BUILDS,
+    ("fleets", "dockerfile_content"): _BUILDS,
     ("fleets", "build"): _BUILDS,
     ("templates", "dockerfile"): _BUILDS,
+    ("templates", "dockerfile_content"): _BUILDS,
     ("templates", "build"): _BUILDS,
     ("templates", "context"): _BUILDS,
     ("fleets", "gpus"): _GPU,
@@ -55,6 +66,6 @@ _INSIDE: dict[tuple[str, ...], str] = {
 
 
 def refusal(section: str | int, inside: Sequence[str | int] = ()) -> str | None:
-    """Why this key, or a value of this type at it, can't be had."""
+    """Why this key, or a value of this type at it, or this word in it, can't be had."""
     steps = tuple(step for step in inside if isinstance(step, str))
     return _INSIDE.get((str(section), *steps)) if steps else _TOP.get(str(section))

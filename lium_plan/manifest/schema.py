@@ -2,12 +2,14 @@
 
 `python -m lium_plan.manifest.schema` writes `schemas/manifest.schema.json`; a test keeps that fresh. Owns nothing of
 the meaning: every type's schema stands beside its reader in `kinds.fields`. `${{ … }}` is allowed in every typed field.
-What no schema can say is left to `validate`: sums and comparisons (`4..2`, `90m`), names that must be declared.
+What no schema can say is left to `validate`: sums and comparisons (`4..2`, `90m`), names that must be declared, the
+models of GPUs with all the ways of writing one.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 DROPPED_MOUNTS = ("/bin", "/dev", "/etc", "/proc", "/sys")
 """Below them the server mounts no local volume (contract §2.9)."""
+REFUSED_WORDS = ("exec", "ls")
+REFUSED_CHARACTERS = "&;|$(){}<>`\n\r"
+"""What the platform takes in no start command but inside of quotes (contract §2.9.3, §15.8)."""
 SCHEMA_ID = "manifest.schema.json"
 _NAMES = {
     "variables": "[a-z_][a-z0-9_]{0,63}",
@@ -56,7 +61,7 @@ def schema() -> Schema:
     for definition in definitions.values():
         _allow_expressions(definition)
     properties: Schema = {
-        "version": {"description": "Version of this format", "const": 1},
+        "version": {"description": "Version of this format", "type": "integer", "const": 1},
         "project": {
             "description": "Everything of this manifest on the account is marked with it",
             "type": "string",
@@ -118,18 +123,28 @@ def _unless_expression(rule: Schema) -> Schema:
 def _rules() -> dict[str, Schema]:
     """What `checks` says of an entry's fields together, as far as JSON Schema can say it; by section."""
     foreign: Schema = {"if": _given("id"), "then": {"maxProperties": 1}}
+    command: Schema = {"pattern": _command()}
     one_word: Schema = {"not": {"type": "string", "pattern": r"\S\s+\S"}}
     kept_mount: Schema = {"not": {"type": "string", "pattern": f"^(?:{'|'.join(DROPPED_MOUNTS)})(?:/|$)"}}
     ready: Schema = {"if": {"type": "object"}, "then": {"oneOf": [_given("port"), _given("command")]}}
     return {
-        "volumes": foreign,
+        "volumes": {**foreign, "properties": {"lifecycle": _ignorable("volumes")}},
         "templates": {
             "allOf": [foreign, {"anyOf": [_given("image"), _given("id")]}],
-            "properties": {"entrypoint": _unless_expression(one_word), "local_volume": kept_mount},
+            "properties": {
+                "entrypoint": _unless_expression(one_word),
+                "command": _unless_expression(command),
+                "local_volume": kept_mount,
+                "lifecycle": _ignorable("templates"),
+            },
         },
         "fleets": {
             "not": {"allOf": [_given("template"), _given("image")]},
-            "properties": {"bootstrap": {"properties": {"ready": ready}}},
+            "properties": {
+                "bootstrap": {"properties": {"ready": ready}},
+                "retry": {"properties": {"on_events": {"minItems": 1}}},
+                "lifecycle": _ignorable("fleets"),
+            },
         },
         "tasks": {
             "properties": {"commands": {"minItems": 1}},
@@ -137,6 +152,26 @@ def _rules() -> dict[str, Schema]:
             "then": {"properties": {"wait": _unless_expression({"const": "completed"})}},
         },
     }
+
+
+def _command() -> str:
+    """Words of plain, quoted and escaped characters, none of which is refused as it stands: `checks_templates`."""
+    plain = rf"""[^\s'"\\{REFUSED_CHARACTERS.strip()}]"""
+    part = rf"""(?:{plain}|'[^']*'|"[^"]*"|\\[\s\S])"""
+    space = r"[^\S\n\r]"
+    refused = rf"(?!(?:{'|'.join(REFUSED_WORDS)})(?!\S))"
+    end = r"(?![\s\S])"  # `$` also matches before a last line break
+    return rf"^{space}*(?:{refused}{part}+(?:{space}+|{end}))*{end}"
+
+
+def _ignorable(key: str) -> Schema:
+    from lium_plan.kinds.fields import EXPRESSION
+    from lium_plan.manifest.checks_ignored import IGNORABLE, OPEN_BELOW
+
+    known = IGNORABLE[key]
+    below = [re.escape(name) for name in OPEN_BELOW if name.removesuffix(".") in known]
+    names: list[Schema] = [{"enum": list(known)}, *({"pattern": f"^{name}[^.]*$"} for name in below), EXPRESSION]
+    return {"properties": {"ignore_changes": {"items": {"anyOf": names}}}}
 
 
 def _entries(key: str, model: str, description: str) -> Schema:

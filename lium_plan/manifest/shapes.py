@@ -75,7 +75,9 @@ class Shaper:
         where = _written_part(self.filled, where)
         value = value_at(self.filled, where)
         message = self.explain(kind, value, detail["msg"], where)
-        refused = refusal(path[0], inside) if isinstance(value, dict | list) else None
+        refused = None
+        if isinstance(value, dict | list | str):
+            refused = refusal(path[0], (*inside, value) if isinstance(value, str) else inside)
         code = "sensitive-value" if isinstance(value, Text) and value.sensitive else "bad-value"
         self.add(where, code, message, address, key=is_key, hint=refused)
         return where

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lium_plan.addresses import Address
-from lium_plan.expressions import ExpressionError, MissingValue, Reference, Text, parse
+from lium_plan.expressions import ExpressionError, MissingValue, PlainFloat, Reference, Text, parse
 from lium_plan.kinds.protocol import Json
 
 HOST = Reference("fleet", "x", "0", ("host",))
@@ -24,6 +24,7 @@ class Values:
         "secret": "canary",
         "list": ["a", "b"],
         "map": {"k": {"z": 1.5}},
+        "versions": {"py": PlainFloat("3.10"), "all": [PlainFloat("3.10"), 3, "3.9", {"é": None}]},
         "yes": True,
     }
 
@@ -79,9 +80,16 @@ def test_an_escape() -> None:
         ("${{ default(env.UNSET, 'd') }}", "d"),
         ("${{ default(null, var.n) }}", 3),
         ("${{ default('a', env.UNSET) }}", None),
+        ("${{ default(var.map.nope, 'd') }}", "d"),
+        ("${{ default(var.map.k.nope, var.list[7], 'd') }}", "d"),
+        ("python:${{ var.versions.py }}", "python:3.10"),
+        ("${{ join(',', var.versions.all) }}", '3.10,3,3.9,{"é": null}'),
+        ("${{ replace(var.versions.py, '.', '') }}", "310"),
+        ("${{ default(null, 3.10) }}!", "3.10!"),
+        ("${{ var.versions }}!", '{"py": 3.10, "all": [3.10, 3, "3.9", {"é": null}]}!'),
         ("${{ 'it }} is' }}", "it }} is"),
         ('${{ "q\\"\\n" }}', 'q"\n'),
-        ("${{ 1.5 }}", 1.5),
+        ("${{ 1.50 }}", PlainFloat("1.50")),
         ("${{ -2 }}", -2),
         ("${{ true }}", True),
     ],
@@ -118,6 +126,7 @@ def test_values(source: str, value: Json) -> None:
         ("${{ lower(fleet.x[*].host) }}", 4, "takes strings, not a list"),
         ("${{ join('a', 'b') }}", 4, "takes a separator and a list"),
         ("${{ 1 2 }}", 6, "after the expression"),
+        ("${{ lower(0755) }}", 10, "write '0755' for the text"),
         ("${{ a + b }}", 4, "unknown name 'a'"),
         ("${{ env.1x }}", 8, "expected a name after env"),
         ("${{ " + "lower(" * 30 + "'a'" + ")" * 30 + " }}", 130, "nested too deeply"),
@@ -128,6 +137,13 @@ def test_faults_have_their_offset(source: str, offset: int, message: str) -> Non
         parse(source)
     assert message in str(caught.value)
     assert caught.value.offset == offset
+
+
+def test_default_steps_over_a_part_that_is_missing_not_over_one_that_can_not_be() -> None:
+    with pytest.raises(ExpressionError, match=r"there is no 'x' in var\.n"):
+        resolved("${{ default(var.n.x, 'd') }}")
+    with pytest.raises(ExpressionError, match=r"there is no 'nope' in var\.map"):
+        resolved("${{ default(null, var.map.nope) }}")
 
 
 def test_references() -> None:

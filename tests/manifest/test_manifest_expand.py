@@ -106,6 +106,78 @@ def test_templates_of_files_are_filled_per_member(tmp_path: Path) -> None:
     assert "canary-token" not in repr(desired)
 
 
+SECRET_FILES = """
+project: demo
+variables: {token: {sensitive: true, default: canary-token}}
+fleets:
+  trainers:
+    resources: {gpu: H100}
+    image: ubuntu
+    ttl: 6h
+    bootstrap:
+      files:
+        - {source: secret.tpl, target: a, template: true}
+        - {source: secret.tpl, target: b, template: true, mode: "0640"}
+        - {source: secret.tpl, target: c, template: true, mode: "0700"}
+        - {source: secret.tpl, target: d}
+        - {source: hosts.tpl, target: e, template: true}
+        - {source: tree, target: f, template: true}
+        - {source: tree, target: g, template: true, mode: "0755"}
+tasks:
+  t:
+    fleet: trainers
+    user: image
+    commands: [x]
+    files: [{source: secret.tpl, target: a, template: true}]
+  u:
+    fleet: trainers
+    user: image
+    commands: [x]
+    files: [{source: secret.tpl, target: a, mode: "0644", template: true}, {source: setup.sh, target: s, mode: "0600"}]
+"""
+
+
+def test_a_file_with_a_secret_is_for_root_alone(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    for name in ("secret.tpl", "tree/run", "tree/text"):
+        (tmp_path / name).write_text("${{ var.token }}\n", encoding="utf-8")
+    (tmp_path / "tree" / "run").chmod(0o755)
+    (tmp_path / "tree" / "plain").write_text("nothing\n", encoding="utf-8")
+    desired = desired_in(tmp_path, SECRET_FILES)
+    spec = next(one.spec for one in desired.resources.values() if str(one.address) == "fleet.trainers[0].bootstrap")
+    assert {file.target: f"{file.mode:04o}" for file in spec.files} == {
+        "a": "0600",
+        "b": "0640",
+        "c": "0700",
+        "d": "0644",
+        "e": "0644",
+        "f/plain": "0644",
+        "f/run": "0700",
+        "f/text": "0600",
+        "g/plain": "0755",
+        "g/run": "0755",
+        "g/text": "0755",
+    }
+    found = [(item.position.line, item.severity, item.message) for item in desired.diagnostics if item.position]
+    assert sorted(found) == [
+        (12, "warning", "mode 0640: secret.tpl has a secret in it, and others on the pod may reach it"),
+        (17, "warning", "mode 0755: run has a secret in it, and others on the pod may reach it"),
+        (21, "warning", "user: image: secret.tpl has a secret in it, so root alone may read it"),
+        (28, "warning", "mode 0644: secret.tpl has a secret in it, and others on the pod may reach it"),
+    ]
+
+
+def test_numbers_inside_of_a_text_stand_as_they_were_written(tmp_path: Path) -> None:
+    text = """
+project: demo
+variables: {py: {type: map, default: {v: 3.10}}, all: {type: list, default: [3.10, 1.50]}, n: {type: number}}
+fleets: {x: {resources: {gpu: H100}, image: "python:${{ var.py.v }}-${{ join('-', var.all) }}-${{ var.n }}", ttl: 6h}}
+"""
+    (tmp_path / "lium.yaml").write_text(text, encoding="utf-8")
+    manifest = load([tmp_path], stack="default", variables={"n": "2.0"})
+    assert manifest.block("fleets", "x").image == "python:3.10-3.10-1.50-2.0"
+
+
 def test_files_are_relative_to_the_manifest_that_names_them(tmp_path: Path) -> None:
     part = BASE.replace("project: demo\n", "").replace("./", "./files/")
     (tmp_path / "sub" / "files").mkdir(parents=True)

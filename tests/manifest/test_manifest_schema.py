@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from lium_plan.diagnostics import Diagnostics, Failure
 from lium_plan.kinds import registry
+from lium_plan.manifest.checks_templates import command_fault
 from lium_plan.manifest.document import Document, Map
 from lium_plan.manifest.load import load
 from lium_plan.manifest.schema import document_validator, schema, text, validator_for
@@ -33,6 +35,7 @@ GOOD: dict[str, tuple[str, ...]] = {
         "{resources: {gpu: 2, cpu: 8, memory: 20, disk: 30.5GB..}, nodes: 1..3, ttl: 2d, min_cuda: 12.10}",
         "{resources: {gpu: {name: H100, memory: ..80GB, count: 1}, cpu: 8..16}, nodes: [a, 1], max_price: 2}",
         "{resources: {gpu: {name: [H100, a100]}}, regions: [US, jp-13], lifecycle: {ignore_changes: [ttl]}}",
+        "{resources: {gpu: ' 2 : 24GB .. 48 GB', cpu: '8 .. 32', memory: ' 20GB .. ', disk: ' .. 2TB '}}",
         "{resources: {gpu: '${{ var.g }}'}, nodes: '${{ var.n }}', regions: '${{ var.r }}', ttl: '${{ var.t }}h'}",
         "{resources: '${{ var.r }}', bootstrap: '${{ var.b }}', backups: '${{ var.b }}', max_price: '${{ var.b }}'}",
         "{resources: {gpu: H100}, bootstrap: {files: [{source: a, target: b, mode: 0755}], ready: {port: 80}}}",
@@ -61,6 +64,12 @@ BAD: dict[str, tuple[str, ...]] = {
         "{resources: {gpu: H100}, nodes: x}",
         "{resources: {gpu: H100}, nodes: 1.0}",
         "{resources: {gpu: H100}, nodes: true}",
+        "{resources: {gpu: H100}, nodes: [1234567890]}",
+        "{resources: {gpu: H100}, nodes: ['01']}",
+        "{resources: {gpu: 'A100:1..4'}}",
+        "{resources: {gpu: '80..'}}",
+        "{resources: {gpu: H100}, max_price: 1000000001}",
+        "{resources: {gpu: H100}, placement: cluster}",
         "{resources: {gpu: H100}, ttl: 6}",
         "{resources: {gpu: H100}, max_price: '2'}",
         "{resources: {gpu: H100}, max_price: 0}",
@@ -203,6 +212,14 @@ def ttl(text: str) -> str:
     return manifest().replace("ttl: 2h", f"ttl: {text}")
 
 
+def ignoring(text: str) -> str:
+    return fleet(f"lifecycle: {{ignore_changes: [{text}]}}")
+
+
+def start(text: str) -> str:
+    return manifest(template=f"image: u, command: {text}")
+
+
 def task(text: str) -> str:
     return manifest(more=f"tasks: {{x: {{fleet: a, {text}}}}}\n")
 
@@ -231,6 +248,17 @@ BOTH_REFUSE = {
         f"gpu {text}": gpu(text) for text in ("H100:0", "'H100:80GB:1:9'", "'H100:2:3'", "0", "'80GB:40GB'", "'H100:x'")
     },
     **{f"max_destroy {text}": manifest(more=f"policy: {{max_destroy: {text}}}\n") for text in ("130%", "101%", "-1")},
+    "version 1.0": manifest().replace("version: 1", "version: 1.0"),
+    "version true": manifest().replace("version: 1", "version: true"),
+    "nodes 2.0": fleet("nodes: 2.0"),
+    "no event to retry after": fleet("retry: {on_events: []}"),
+    **{f"ignoring {text}": ignoring(text) for text in ("tll", "'*'", "nodes", "bootstrap.run", "name", "env.A", "''")},
+    "a template ignoring": manifest(template="image: u, lifecycle: {ignore_changes: [ttl]}"),
+    "a volume ignoring": manifest(more="volumes: {v: {lifecycle: {ignore_changes: [size]}}}\n"),
+    **{
+        f"command {text}": start(text)
+        for text in ("ls", "'sleep 1; ls'", "exec sh", "'a | b'", '"a\\nb"', '"echo \'open"', "'a\\'", "$HOME")
+    },
     "a timeout of nothing": fleet("bootstrap: {commands: [x], timeout: 0s}"),
 }
 BOTH_ACCEPT = {
@@ -239,6 +267,10 @@ BOTH_ACCEPT = {
     "ready": fleet("bootstrap: {commands: [x], ready: {port: 80, command: null}}"),
     "somebody else's": manifest(template=f"id: {ID}"),
     "an entry point": manifest(template="image: u, entrypoint: /bin/sh, local_volume: /etcetera"),
+    **{f"ignoring {text}": ignoring(text) for text in ("ttl", "resources.gpu.name", "bootstrap.env.A")},
+    "a template ignoring": manifest(template="image: u, lifecycle: {ignore_changes: [env.A, registry_auth]}"),
+    "a volume ignoring": manifest(more="volumes: {v: {lifecycle: {ignore_changes: [description]}}}\n"),
+    **{f"command {text}": start(text) for text in ("lsof -i", "\"-c 'exec ls; ls'\"", "'\\ls'", "''", "5", "~")},
     "a volume": manifest(more=f"volumes: {{v: {{id: {ID}}}, w: {{id: null, name: n}}, x: }}\n"),
     "gone when it is done": task("commands: [x], wait: completed, on_completion: destroy-fleet, max_duration: 1h"),
     "gone when it is done, unsaid": task("commands: [x], on_completion: destroy-fleet, max_duration: 1h"),
@@ -257,6 +289,7 @@ EXPRESSIONS = {
     "a mount": manifest(template="image: u, local_volume: '/root/${{ var.p }}'") + "variables: {p: {default: x}}\n",
     "an entry point": manifest(template="image: u, entrypoint: '${{ var.p }}'") + "variables: {p: {default: sh}}\n",
     "commands": task("commands: '${{ var.c }}'") + "variables: {c: {type: list, default: [x]}}\n",
+    "what is ignored": ignoring("'${{ var.i }}'") + "variables: {i: {default: ttl}}\n",
     "a wait": task("commands: [x], wait: '${{ var.w }}', on_completion: destroy-fleet, max_duration: 1h")
     + "variables: {w: {default: completed}}\n",
     "ready": fleet("bootstrap: {commands: [x], ready: {port: '${{ var.p }}'}}")
@@ -265,9 +298,10 @@ EXPRESSIONS = {
 ONLY_VALIDATE = {
     "a range the wrong way round": fleet("nodes: 4..2"),
     "minutes that make no hours": ttl("40m"),
+    "a GPU that nobody makes": gpu("H10O"),
     "sizes the wrong way round": manifest(fleet="resources: {gpu: H100, disk: 9GB..1GB}"),
 }
-"""What no schema can say: sums and comparisons."""
+"""What no schema can say: sums and comparisons, and every way to write a GPU's model."""
 
 
 def refused(text: str, tmp_path: Path) -> bool:
@@ -297,6 +331,17 @@ def test_both_accept_a_whole_manifest(name: str, tmp_path: Path) -> None:
 def test_what_no_schema_can_say_is_left_to_validate(name: str, tmp_path: Path) -> None:
     assert refused(ONLY_VALIDATE[name], tmp_path)
     assert list(document_validator().iter_errors(tree(ONLY_VALIDATE[name]))) == []
+
+
+COMMANDS = ("ls", "exec", "a", "-c", " ", "\t", "\n", "'", '"', "\\", ";", "$")
+
+
+@settings(max_examples=300, derandomize=True)
+@given(written=st.lists(st.sampled_from(COMMANDS), max_size=10).map("".join))
+def test_the_schema_takes_the_start_commands_that_the_platform_takes(written: str) -> None:
+    rule = schema()["properties"]["templates"]["additionalProperties"]["allOf"][1]["properties"]["command"]
+    pattern = rule["anyOf"][0]["pattern"]
+    assert (re.search(pattern, written) is not None) == (command_fault(written) is None)
 
 
 def test_editors_are_told_what_every_field_is_for() -> None:

@@ -26,7 +26,9 @@ class FileBlock(Block):
 
     source: Filled = Field(description="Path here, relative to the manifest's file")
     target: Filled = Field(description="Path on the pod")
-    mode: Mode = Field("0644", description="Octal permissions; in a directory programs keep 0755 by default")
+    mode: Mode | None = Field(
+        None, description="Octal permissions; default 0644, 0755 for programs in a directory, 0600 around a secret"
+    )
     template: Flag = Field(False, description="Fill in ${{ }} in the file's content")
 
 

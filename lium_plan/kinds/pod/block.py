@@ -48,10 +48,12 @@ from lium_plan.kinds.values import (
 from lium_plan.kinds.volume.block import VolumeLifecycle
 
 _COUNT = re.compile(r"[0-9]{1,6}")
-_MEMORY = re.compile(r"(?:\.\.)?[0-9].*[A-Za-z.]|.*\.\..*")
+_MEMORY = re.compile(r"(?:\.\.)?\s*[0-9].*[A-Za-z].*")
+"""With a unit: `1..4` may be meant as GPUs."""
+_NO_UNIT = re.compile(r"[0-9.\s]*\.[0-9.\s]*")
 _NAMES, _AMOUNT, _PODS = (
     r"\s*[A-Za-z][^:]*",
-    rf"(?!\s*[0-9]{{1,6}}\s*(?::|$))\s*(?:{SIZE_RANGE})\s*",
+    rf"(?=[^:]*[A-Za-z])(?:{SIZE_RANGE})",
     r"\s*0*[1-9][0-9]{0,5}\s*",
 )
 _GPU_SCHEMA = {
@@ -79,6 +81,10 @@ def _gpu_from(value: object) -> dict[str, object]:
             key, meaning = "count", int(part)
         elif _MEMORY.fullmatch(part):
             key, meaning = "memory", part
+        elif _NO_UNIT.fullmatch(part):
+            raise Fault(
+                f"{shown(part)}: COUNT is one number, of GPUs in each pod (`nodes` counts pods); MEMORY needs its unit"
+            )
         elif part and not spec:
             key, meaning = "name", [name.strip() for name in part.split(",")]
         else:
@@ -127,7 +133,7 @@ class ResourcesBlock(Block):
     gpu: Annotated[GpuBlock, Shorthand(_gpu_from, _GPU_SCHEMA)] = Field(
         description="NAME[,NAME…][:MEMORY][:COUNT] such as H100:80GB:1, or name, memory and count apart"
     )
-    cpu: CountRange | None = Field(None, description="Cores: 8.., ..32 or 8..32; 8 means at least 8")
+    cpu: CountRange | None = Field(None, description="Cores: 8.., ..32 or 8..32; 8 means exactly 8")
     memory: SizeRange | None = Field(None, description="Of the machine, not of the GPUs: 64GB, 64GB..128GB")
     disk: SizeRange | None = Field(None, description="The container filesystem; the local volume is apart")
 

@@ -20,7 +20,7 @@ from lium_plan.kinds.bootstrap.spec import (
     sensitive_in_template,
 )
 from lium_plan.kinds.differ import field_changes
-from lium_plan.kinds.files import FileSpec, expand_files, file_inputs
+from lium_plan.kinds.files import OTHERS, FileSpec, expand_files, file_inputs, with_secrets
 from lium_plan.kinds.protocol import (
     NOTHING,
     Change,
@@ -75,6 +75,7 @@ def expand(name: str, block: TaskBlock, scope: Scope) -> Iterable[Resource]:
     all_members = scope.members(block.fleet)
     chosen = _members(block.members, all_members)
     files = expand_files(block.files, scope, "tasks", name, "files")
+    _check_user(name, block.user, files, scope)
     peers = tuple(Address.of("fleet", block.fleet, member) for member in chosen)
     wait = block.wait if isinstance(block.wait, str) else "port"
     for rank, member in enumerate(chosen):
@@ -105,6 +106,14 @@ def expand(name: str, block: TaskBlock, scope: Scope) -> Iterable[Resource]:
             depends_on=tuple(dict.fromkeys((pod, *starts_after, *others))),
             position=scope.position("tasks", name),
         )
+
+
+def _check_user(name: str, user: str, files: Iterable[FileSpec], scope: Scope) -> None:
+    closed = next((file for file in with_secrets(files) if not file.mode & OTHERS), None)
+    if user != "root" and closed is not None:
+        message = f"user: {user}: {closed.source.name} has a secret in it, so root alone may read it"
+        hint = "pass the secret through `env:`, or write the `mode` that the file needs"
+        scope.report(warning("secret-file", message, position=scope.position("tasks", name, "user"), hint=hint))
 
 
 def _members(written: str | Sequence[str], members: tuple[str, ...]) -> tuple[str, ...]:
