@@ -13,6 +13,7 @@ _MAX_DIGITS = 40
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 MOST = 10**18
 """Whole numbers below it need no second look."""
+MOST_USD = Decimal(10) ** 12
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
@@ -46,9 +47,10 @@ def json_type(value: object) -> str:
 
 
 def as_text(value: object) -> str | None:
-    """A non-empty string; numbers are written out, the rest is None."""
+    """A non-empty string that can be encoded; numbers are written out, the rest is None."""
     if isinstance(value, str):
-        return value or None
+        # An escape of half a character (`\ud800`) is JSON, and no text: nothing could be written with it in it.
+        return (value if value.isascii() else value.encode("utf-8", "replace").decode()) or None
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
     return None
@@ -77,6 +79,17 @@ def as_bool(value: object) -> bool | None:
 
 def as_decimal(value: object) -> Decimal | None:
     """A finite number, also from a string, with the digits that were sent."""
+    number = _finite(value)
+    return number if number is not None and abs(number.adjusted()) <= _MAX_DIGITS else None
+
+
+def as_usd(value: object) -> Decimal | None:
+    """An amount of money; more than `MOST_USD` is so much: still too dear for anybody, and can be reckoned with."""
+    number = _finite(value)
+    return None if number is None else max(-MOST_USD, min(number, MOST_USD))
+
+
+def _finite(value: object) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     text = value.strip() if isinstance(value, str) else _digits(value)
@@ -86,7 +99,7 @@ def as_decimal(value: object) -> Decimal | None:
         number = Decimal(text)
     except InvalidOperation:
         return None
-    return number if number.is_finite() and abs(number.adjusted()) <= _MAX_DIGITS else None
+    return number if number.is_finite() else None
 
 
 def _digits(value: float) -> str:
@@ -109,14 +122,19 @@ def as_int(value: object) -> int | None:
 
 
 def as_time(value: object) -> datetime | None:
-    """An ISO-8601 moment as aware UTC; naive ones mean UTC (contract §0.2)."""
+    """An ISO-8601 moment as aware UTC; naive ones mean UTC (contract §0.2).
+
+    None outside 2000 to 2199, as with the `Date` of an answer: year 1 or 9999 means that there is none, and nothing
+    could be added to it.
+    """
     if not isinstance(value, str) or not value.strip() or len(value) > 64:
         return None
     try:
         moment = datetime.fromisoformat(value.strip())
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
+    return moment if 2000 <= moment.year < 2200 else None
 
 
 def as_mapping(value: object) -> Mapping[str, object]:

@@ -23,6 +23,8 @@ from lium_plan.lium.fields import (
     as_strings,
     as_text,
     as_time,
+    as_usd,
+    as_uuid,
     identity,
     row_of,
 )
@@ -112,15 +114,18 @@ class Pod:
     def from_row(cls, value: object, *, hosts: bool = True) -> Pod:
         """Without `hosts` the host's and the template's rows, most of a list, are left out but for the address."""
         row = row_of(value, "pod")
+        id = as_uuid(row.get("id"))
+        if id is None:  # it would become the record's
+            raise RowError("a pod without a usable `id`")
         template, executor = as_mapping(row.get("template")), as_mapping(row.get("executor"))
         volume = as_mapping(row.get("volume"))
         return cls(
-            id=identity(row, "pod"),
+            id=id,
             name=as_text(row.get("pod_name")) or as_text(row.get("name")) or "",
             executor_id=as_text(row.get("executor_id")) or as_text(executor.get("id")),
             status=as_text(row.get("status")) or "",
             gpu_count=as_int(row.get("gpu_count")),
-            price_per_hour_usd=as_decimal(row.get("price")),
+            price_per_hour_usd=as_usd(row.get("price")),
             gpu_name=as_text(row.get("gpu_name")),
             ssh_connect_cmd=as_text(row.get("ssh_connect_cmd")),
             ports=as_ports(row.get("ports_mapping")),
@@ -284,7 +289,7 @@ class Account:
         return cls(
             id=identity(row, "account"),
             workspace_id=as_text(workspace.get("id")) or as_text(row.get("workspace_id")),
-            balance_usd=as_decimal(row.get("balance")),
+            balance_usd=as_usd(row.get("balance")),
             name=as_text(row.get("name")) or "",
             workspace_name=as_text(workspace.get("name")) or "",
         )
@@ -359,7 +364,7 @@ class Statement:
             pod_id=identity(row, "statement", key="pod_id"),
             removed=row.get("removed") is True,
             removed_at=as_time(row.get("removed_at")),
-            total_usd=as_decimal(row.get("total")),
+            total_usd=as_usd(row.get("total")),
             billed_s=as_decimal(row.get("billed_seconds")),
             pod_name=as_text(row.get("pod_name")) or "",
         )

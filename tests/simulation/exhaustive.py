@@ -113,16 +113,21 @@ async def _begin(world: World, command: str) -> str:
         assert killed.code is None
     elif command == "change":
         await world.apply()
-        written = (world.folder / "project" / "lium.yaml").read_text()
-        for before, after in CHANGES:
-            assert before in written, before
-            written = written.replace(before, after)
-        world.write("lium.yaml", written)
-        world.expected = frozenset(("trainers-0", "store-0"))
+        _change(world)
     elif command == "trouble":
         for effect, match in TROUBLE:
             world.fault(effect, **match)
     return "destroy" if command == "destroy" else "apply"
+
+
+def _change(world: World) -> None:
+    """Somebody edits the manifest."""
+    written = (world.folder / "project" / "lium.yaml").read_text()
+    for before, after in CHANGES:
+        assert before in written, before
+        written = written.replace(before, after)
+    world.write("lium.yaml", written)
+    world.expected = frozenset(("trainers-0", "store-0"))
 
 
 def try_crash(command: str, number: int, *, then: str, seed: int = SEED) -> Outcome:
@@ -139,10 +144,16 @@ def try_crash(command: str, number: int, *, then: str, seed: int = SEED) -> Outc
 
 
 async def _mended(world: World, then: str) -> None:
-    """One plain re-run makes it right, the next one has nothing to do, and destroying leaves nothing."""
-    again = await world.run(then)
+    """One plain re-run makes it right, the next one has nothing to do, and destroying leaves nothing.
+
+    `changed`: an apply, once somebody has edited the manifest.
+    """
+    if then == "changed":
+        _change(world)
+    verb = "destroy" if then == "destroy" else "apply"
+    again = await world.run(verb)
     _judge(world, again)
-    if then == "apply":
+    if verb == "apply":
         before, sent = world.files(), world.changes()
         second = await world.apply()
         if second.code != 0 or world.changes() != sent or _durable(world.files()) != _durable(before):
@@ -194,7 +205,8 @@ def try_disk(command: str, trouble: str, number: int, *, seed: int = SEED) -> Ou
 
 
 def jobs_of(groups: Sequence[Class], *, every: int = 1) -> list[tuple[str, int, str]]:
-    """(command, point, then); a crashed apply is followed by another apply, and every third time by a destroy."""
+    """(command, point, then); a crashed apply is followed by another apply, every third time by a destroy, and the
+    first apply of all by one of a changed manifest too."""
     jobs = []
     for index, group in enumerate(groups):
         if index % every == 0:
@@ -202,6 +214,8 @@ def jobs_of(groups: Sequence[Class], *, every: int = 1) -> list[tuple[str, int, 
             jobs.append((group.command, group.first.number, again))
             if again == "apply" and index % (3 * every) == 0:
                 jobs.append((group.command, group.first.number, "destroy"))
+            if group.command == "apply":
+                jobs.append((group.command, group.first.number, "changed"))
     return jobs
 
 
@@ -215,7 +229,7 @@ def _one(job: tuple[str, int, str]) -> Outcome:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.exhaustive")
     parser.add_argument("--command", choices=COMMANDS)
-    parser.add_argument("--then", choices=("apply", "destroy", "sync", "full"))
+    parser.add_argument("--then", choices=("apply", "destroy", "changed", "sync", "full"))
     parser.add_argument("--point", type=int)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)

@@ -328,3 +328,17 @@ def test_an_answer_with_a_siblings_id_is_not_written_down() -> None:
         assert record(world).id == sibling
 
     told(story, expected=tails(2))
+
+
+def test_a_pod_that_is_not_listed_yet_is_waited_for_when_nobody_can_say_whether_it_ended() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "twist", "twist": {"hide_seconds": 30}}, **RENT)
+        world.fault({"do": "answer", "status": 503}, method="GET", path="users/me/events", times=None)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert len(rents(world)) == 1
+        world.clear_faults()
+        await mended(world)
+        await emptied(world)
+
+    told(story)

@@ -184,3 +184,102 @@ def test_e4_what_was_deleted_by_hand_is_made_again_or_simply_gone() -> None:
         await emptied(world)
 
     told(story)
+
+
+DOWN = {"do": "answer", "status": 503}
+
+
+def down(world: World) -> None:
+    """From the first delete on nothing of pods is answered; nor is then the look at the end of the run."""
+    world.fault(DOWN, method="DELETE", path="pods/*", times=None)
+    world.fault(DOWN, method="GET", path="pods", after=1, times=None)
+
+
+def test_a_short_outage_does_not_end_a_delete() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        down(world)
+        asyncio.get_running_loop().call_later(15, world.clear_faults)
+        gone = await emptied(world)
+        assert 15 < gone.took_s < 120
+
+    told(story, nodes=2)
+
+
+def test_an_outage_that_outlasts_the_wait_leaves_what_is_being_deleted() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        down(world)
+        kept = await world.destroy(options=ApplyRequest(wait_timeout_s=60))
+        assert kept.code in (ExitCode.PARTIAL, ExitCode.UNKNOWN_OUTCOME)
+        assert "still-there: delete: not gone after 60 s: the server refuses: DELETE /pods/" in kept.words
+        state = world.state()
+        assert state is not None
+        assert (record(world).status, state.open) == ("deleting", {})
+        world.clear_faults()
+        await emptied(world)
+
+    told(story)
+
+
+def test_a_key_that_may_not_list_ends_a_delete_that_fails() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault(DOWN, method="DELETE", path="pods/*", times=None)
+        world.fault({"do": "answer", "status": 401}, method="GET", path="pods", after=1, times=None)
+        kept = await world.destroy()
+        assert kept.code in (ExitCode.PARTIAL, ExitCode.UNKNOWN_OUTCOME)
+        assert "permission: delete: GET /pods: 401" in kept.words
+        assert kept.took_s < 20
+        world.clear_faults()
+        await emptied(world)
+
+    told(story)
+
+
+def test_a_pod_that_no_list_has_confirmed_is_looked_for_through_an_outage() -> None:
+    async def story(world: World) -> None:
+        killed = await world.apply(crash_on=("GET /pods", "on its way", 2))
+        assert killed.code is None, killed.words
+        assert "created_at" not in record(world).attributes
+        world.fault(DOWN, method="GET", path="pods", after=2, times=6)
+        gone = await emptied(world)
+        assert any(event.phase and event.phase.startswith("looking for it again in 10 s") for event in gone.events)
+
+    told(story, expected=())
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("pods/*", "the list lacks it, and its detail can't be read: GET /pods/"),
+        ("pods", "no list of pods could be read: GET /pods: 500"),
+    ],
+)
+def test_why_a_pod_may_not_be_gone_is_told_as_it_is(path: str, why: str) -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        broken = {"do": "answer", "status": 500}
+        world.fault(broken, method="GET", path=path, after=1 if path == "pods" else 0, times=None)
+        kept = await world.destroy(options=ApplyRequest(wait_timeout_s=60))
+        assert kept.code in (ExitCode.PARTIAL, ExitCode.UNKNOWN_OUTCOME)
+        assert why in kept.words
+        assert "still listed" not in kept.words
+        world.clear_faults()
+        await emptied(world)
+
+    told(story)
+
+
+def test_deletes_that_are_refused_at_once_share_one_look() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault({"do": "answer", "status": 409}, method="DELETE", path="pods/*", times=6)
+        before = len(list(world.lium.world.requests))
+        await emptied(world)
+        rows = list(world.lium.world.requests)[before:]
+        deletes = [number for number, row in enumerate(rows) if row.method == "DELETE" and "pods/" in row.path]
+        between = rows[deletes[0] : deletes[3]]
+        assert len([row for row in between if row.method == "GET" and row.path.endswith("/pods")]) == 1
+
+    told(story, nodes=3)

@@ -18,7 +18,7 @@ from lium_plan.kinds.pod.reboots import rebooted
 from lium_plan.kinds.pod.removal import RECLAIM, Removals
 from lium_plan.kinds.pod.rent import Refused, Rents, why_refused
 from lium_plan.kinds.pod.rows import MISNAMED, misnamed, own_row
-from lium_plan.kinds.pod.spec import DEAD_STATUSES, REBOOTED_AT, TOUCHED_AT, PodSpec
+from lium_plan.kinds.pod.spec import DEAD_STATUSES, READY_AT, REBOOTED_AT, TOUCHED_AT, PodSpec
 from lium_plan.kinds.pod.waiting import GivenUp, Waits, pod_facts, set_removal
 from lium_plan.kinds.protocol import (
     ActionFailed,
@@ -324,12 +324,16 @@ class PodDriver:
         if record.status == "ready":
             await self._take_in_rebooted(step, record, run)
             return
-        why = await self._wait_or_give_back(step, record, step.wanted().spec, run)
-        if why is not None:
-            # For its successor holds what was allowed for it.
-            written = record.attributes.get("ceiling_per_hour_usd")
-            ceiling = step.ceiling_per_hour_usd if written is None else Decimal(str(written))
-            await self._rent_until_ready(replace(step, verb=Verb.CREATE, offer=None, ceiling_per_hour_usd=ceiling), run)
+        if await self._wait_or_give_back(step, record, step.wanted().spec, run) is None:
+            await self._follow_ttl(step, run)
+        else:
+            await self._rent_successor(step, record, run)
+
+    async def _rent_successor(self, step: Step, record: Record, run: Run) -> None:
+        """For one that was given back, within what was allowed for it."""
+        written = record.attributes.get("ceiling_per_hour_usd")
+        ceiling = step.ceiling_per_hour_usd if written is None else Decimal(str(written))
+        await self._rent_until_ready(replace(step, verb=Verb.CREATE, offer=None, ceiling_per_hour_usd=ceiling), run)
 
     async def _take_in_rebooted(self, step: Step, record: Record, run: Run) -> None:
         """Its place and host key are new. It stays whatever comes of it: somebody wants it, and did that himself."""
@@ -339,6 +343,10 @@ class PodDriver:
             message = f"after it was rebooted by somebody: {failure}"
             hint = f"look at it; for another pod: lium-plan apply --replace '{step.address}'"
             raise ActionFailed(error("reboot-failed", message, address=str(step.address), hint=hint)) from failure
+        await self._follow_ttl(step, run)
+
+    async def _follow_ttl(self, step: Step, run: Run) -> None:
+        """A time to live that has changed since it was rented."""
         current = run.ledger.record(step.address)
         if current is not None and current.inputs.get("ttl_s") != step.inputs.get("ttl_s"):
             await self._update(replace(step, record=current), run)
@@ -362,7 +370,10 @@ class PodDriver:
             # What `extend` gave holds until the manifest says something else.
             record = replace(record, attributes={**record.attributes, EXTENDED: None})
         due = deadline(record, spec, self._services.now())
-        if due is None or due <= self._services.now():
+        if due is None:
+            message = "time to live: no list of pods has told so far when it was created"
+            raise ActionFailed(error("ttl", message, address=str(step.address), hint="run the same command again"))
+        if due <= self._services.now():
             raise ActionFailed(
                 error(
                     "ttl-past", f"a time to live of {spec.ttl_s // 3600} h has already ended", address=str(step.address)
@@ -391,9 +402,18 @@ class PodDriver:
                 raise
 
     async def _reboot(self, step: Step, run: Run) -> None:
-        """Another template: node and price stay, the container and its host key are new (contract §2.7.5)."""
+        """Another template: node and price stay, the container and its host key are new (contract §2.7.5).
+
+        One that was never seen ready is judged like a new one.
+        """
         record, pod_id = step.owned()
         spec: PodSpec = step.wanted().spec
+        is_new = record.status == "pending" and READY_AT not in record.attributes
+        if is_new:
+            if await self._given_back(self._waits.until_running(record, spec, run), record, run) is not None:
+                await self._rent_successor(step, record, run)
+                return
+            record = run.ledger.record(step.address) or record
         template = run.ledger.record(spec.template) if spec.template is not None else None
         template_id = template.id if template is not None else spec.template_id
         if template_id is None:
@@ -420,8 +440,13 @@ class PodDriver:
 
         await run.effect(step.address, "switch", data, send)
         self._services.pins.forget_pin(pod_id)
+        current = run.ledger.record(step.address) or record
+        if is_new:
+            if await self._wait_or_give_back(step, current, spec, run) is not None:
+                await self._rent_successor(step, current, run)
+            return
         try:
-            await self._waits.until_ready(run.ledger.record(step.address) or record, spec, run)
+            await self._waits.until_ready(current, spec, run)
         except GivenUp as failure:
             raise ActionFailed(
                 error("reboot-failed", f"switch template: {failure}", address=str(step.address))

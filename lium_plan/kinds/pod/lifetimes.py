@@ -24,8 +24,8 @@ EXTENDED = "extended_until"
 
 def ttl_end(record: Record, ttl_s: int) -> datetime | None:
     """When the pod's time to live ends: it counts from the pod's creation; None before that is known."""
-    created = record.attributes.get("created_at")
-    return None if created is None else datetime.fromisoformat(str(created)) + timedelta(seconds=ttl_s)
+    created = moment(record.attributes.get("created_at"))
+    return None if created is None else created + timedelta(seconds=ttl_s)
 
 
 def deadline(record: Record, spec: PodSpec, now: datetime) -> datetime | None:
@@ -43,7 +43,9 @@ def extension(record: Record, spec: PodSpec) -> datetime | None:
 
 
 def moment(value: Json) -> datetime | None:
-    return datetime.fromisoformat(value) if isinstance(value, str) and value else None
+    """What a record says, aware; None for nothing, and for a year that no time to live can be added to."""
+    at = datetime.fromisoformat(value) if isinstance(value, str) and value else None
+    return at if at is not None and 2000 <= at.year < 2200 else None
 
 
 def shown_moment(at: datetime) -> str:

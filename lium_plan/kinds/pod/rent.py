@@ -75,8 +75,6 @@ class _Trial:
     """So long the limit on rents may let nothing through."""
     sent_at: float | None = None
     """When it was last sent, on the loop's clock: the server's may jump."""
-    under_way: bool = False
-    """It was sent, and no answer says that nothing came of it."""
 
 
 class Rents:
@@ -135,7 +133,7 @@ class Rents:
         try:
             return await self._try(begin, order, claim, trial, run)
         except (asyncio.CancelledError, Cancelled):
-            if not trial.under_way:
+            if not begin.under_way:
                 self._not_rented(begin.effect, order, "interrupted before it was sent", run)
             raise
 
@@ -151,11 +149,12 @@ class Rents:
                 kind, effect = classify_refusal(failure), _begun(begin)
                 if kind in (Refusal.UNKNOWN, Refusal.IDEMPOTENCY_PENDING, Refusal.IDEMPOTENCY_UNKNOWN):
                     return await self._find(effect, order, claim, run, last_sent=trial.sent_at)
-                trial.under_way = False
                 if kind is Refusal.RATE_LIMITED:
+                    begin.limited()
                     run.phase(claim.address, "waiting for the rent limit")
                     await pause(run, 1.0)
                     if await self._may_be_there(order):
+                        begin()  # it may have been carried out, and may be sent again
                         return await self._find(effect, order, claim, run, last_sent=trial.sent_at)
                     if self._is_limited_for_good(trial):
                         self._not_rented(effect, order, failure.reason, run)
@@ -193,7 +192,7 @@ class Rents:
             if not run.market.allows_now(claim):
                 raise _TooOld
             begin()
-            trial.under_way, trial.sent_at = True, asyncio.get_running_loop().time()
+            trial.sent_at = asyncio.get_running_loop().time()
 
         return await self._client.rent(
             order.node_id, order.sent(), order.key, urgency=order.urgency, before_send=last_look

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import NEW_RENTS_ONLY, Diagnostic, warning
+from lium_plan.expressions import PlainFloat
 from lium_plan.kinds.differ import field_changes
 from lium_plan.kinds.lifecycles import ignores, lifecycle_of
 from lium_plan.kinds.pod.lifetimes import (
@@ -56,6 +57,7 @@ _WHY_DEAD = {
     "DELETING": "somebody deleted it, or it was reclaimed",
 }
 
+NOT_READY_YET = "rented, not ready yet"
 READY_AT = "ready_at"
 """The attribute that says when a pod's container was last found ready: it stands for that very container."""
 TOUCHED_AT = "touched_at"
@@ -244,14 +246,16 @@ class Pods:
         if rebooted is not None:
             # The wait for the rebooted pod sets the time to live too.
             return replace(rebooted, fields=(*rebooted.fields, *(ttl.fields if ttl is not None else ())))
+        if ttl is not None and _is_not_ready_yet(record):
+            return replace(ttl, verb=Verb.ADOPT, reason=NOT_READY_YET)  # judged first: it may not be what was ordered
         return ttl
 
     def _as_it_is(
         self, resource: Resource, record: Record, observation: Observation | None, unmet: Violations
     ) -> Change:
         notes = tuple(self._notes(resource, record, observation, unmet))
-        if record.status == "pending" and record.id is not None:
-            return Change(Verb.ADOPT, "rented, not ready yet", diagnostics=notes)
+        if _is_not_ready_yet(record):
+            return Change(Verb.ADOPT, NOT_READY_YET, diagnostics=notes)
         return Change(None, diagnostics=notes)
 
     def _template_change(
@@ -359,7 +363,8 @@ class Pods:
             case ("pod_id",):
                 return record.id
             case ("price",):
-                return record.attributes.get("price_per_hour_usd")
+                price = record.attributes.get("price_per_hour_usd")
+                return None if price is None else PlainFloat(str(price))
             case ("host" | "ip" | "ssh_port",):
                 return record.attributes.get(path[0])
             case ("ports", port):
@@ -391,6 +396,10 @@ def status_after(status: str) -> str | None:
     if status in DEAD_STATUSES:
         return "failed"
     return "deleting" if status == "DELETING" else None
+
+
+def _is_not_ready_yet(record: Record) -> bool:
+    return record.status == "pending" and record.id is not None
 
 
 def if_dead(record: Record, observation: Observation | None) -> Change | None:

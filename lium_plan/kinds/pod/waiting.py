@@ -1,7 +1,7 @@
 """From rented to ready: RUNNING in a listing, then SSH that really works (contract §4, §6, §7).
 
-The first listing that shows the pod decides whether it is what was ordered: another GPU count, or a price above the
-ceiling, and it goes back.
+The listings decide whether it is what was ordered: another GPU count, or a price above the ceiling, and it goes back.
+It is judged from the first one that shows it to the one that tells both, and once more when it is up.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from datetime import datetime
 from decimal import Decimal
 
 from lium_plan.diagnostics import error, in_words
-from lium_plan.kinds.pod.lifetimes import TTL_TOLERANCE, deadline
+from lium_plan.kinds.pod.lifetimes import TTL_TOLERANCE, deadline, moment
+from lium_plan.kinds.pod.offers import in_quanta
 from lium_plan.kinds.pod.removal import LEAVING, NEVER_LISTED_GRACE, Removals
 from lium_plan.kinds.pod.rows import misnamed, row_of
 from lium_plan.kinds.pod.spec import READY_AT, REBOOTED_AT, TOUCHED_AT, PodSpec
@@ -21,6 +22,7 @@ from lium_plan.kinds.protocol import ActionFailed, Json, Record, Run
 from lium_plan.kinds.services import Services
 from lium_plan.kinds.sessions import PodGone, key_of, open_session, why_gone
 from lium_plan.lium.errors import LiumError
+from lium_plan.lium.fields import as_text
 from lium_plan.lium.models import Pod
 from lium_plan.lium.poller import Listing
 from lium_plan.money import rate
@@ -37,7 +39,6 @@ LISTED_WITHIN_S = 20.0
 CHECK_TIMEOUT_S = 60.0
 FAILED = "CREATION_FAILED"
 NOTHING: Mapping[str, Json] = {}
-PRICE_QUANTUM = Decimal("0.00001")
 
 # The GPU count by the best means the image has, and whether /mnt is a mount of its own. POSIX sh alone.
 CHECK_SCRIPT = """
@@ -118,17 +119,20 @@ class Waits:
                 continue
             record = _known_as(record, pod, run)
             if pod is None:
-                gone, why = (await self._removals.proofs([record]))[record.key]
+                try:
+                    gone, why = (await self._removals.proofs([record]))[record.key]
+                except LiumError:
+                    continue  # nobody can say now
                 if gone:
                     raise await self._ended(record, why)
                 continue
-            if not judged:
+            if judge and (not judged or _is_up(pod)):
                 record = self._judge(record, pod, run)
-                judged = True
+                judged = pod.gpu_count is not None and _price(pod) is not None
             if pod.status in LEAVING:
                 raise await self._ended(record, f"the server says {pod.status}")
             if _is_up(pod):
-                record = replace(record, attributes={**record.attributes, **pod_facts(pod)})
+                record = _as_listed(record, pod)
                 run.ledger.put(record)
                 return record
             phase = _phase(pod)
@@ -148,14 +152,14 @@ class Waits:
         self._judge(_known_as(record, pod, run), pod, run)
 
     def _judge(self, record: Record, pod: Pod, run: Run) -> Record:
-        """The first look: is it what was ordered, at a price that was allowed?"""
-        ordered = record.attributes.get("gpu_count")
-        # What it costs is known and counts from here on, also while it is on its way back. What was ordered stays.
-        judged = replace(record, attributes={**record.attributes, **pod_facts(pod), "gpu_count": ordered})
+        """Is it what was ordered, at a price that was allowed, as far as its row tells?"""
+        ordered, price = record.attributes.get("gpu_count"), _price(pod)
+        # What it costs is known and counts from here on, also while it is on its way back.
+        judged = _as_listed(record, pod)
         if judged != record:
             run.ledger.put(judged)
-        if pod.price_per_hour_usd is not None:
-            run.market.rented(record.address, pod.price_per_hour_usd)
+        if price is not None:
+            run.market.rented(record.address, price)
         if pod.gpu_count is not None and pod.gpu_count != int(str(ordered or 0)):
             raise GivenUp(f"it has {pod.gpu_count} GPUs, {ordered or 0} ordered")
         _check_price(judged)
@@ -180,8 +184,8 @@ class Waits:
         due = deadline(record, spec, self._services.now())
         if spec.ttl_s is None or due is None:
             return record
-        shown = record.attributes.get("removal_at")
-        if shown is None or abs(datetime.fromisoformat(str(shown)) - due) > TTL_TOLERANCE:
+        shown = moment(record.attributes.get("removal_at"))
+        if shown is None or abs(shown - due) > TTL_TOLERANCE:
             return await set_removal(self._services, record, due, spec.ttl_s, run)
         return record
 
@@ -256,7 +260,7 @@ def pod_facts(pod: Pod, known: Mapping[str, Json] = NOTHING) -> dict[str, Json]:
     """
     facts: dict[str, Json] = {
         "host": known.get("host") if known.get("connect_command") == pod.ssh_connect_cmd else _host(pod),
-        "ip": _text(pod.executor.get("executor_ip_address")),
+        "ip": as_text(pod.executor.get("executor_ip_address")),
         "ssh_port": pod.ports.get(22),
         "ports": {str(inside): outside for inside, outside in sorted(pod.ports.items())} or None,
         "connect_command": pod.ssh_connect_cmd,
@@ -264,7 +268,7 @@ def pod_facts(pod: Pod, known: Mapping[str, Json] = NOTHING) -> dict[str, Json]:
         "template_id": pod.template_id,
         "volume_id": pod.volume_id,
         "created_at": pod.created_at.isoformat() if pod.created_at else None,
-        "price_per_hour_usd": None if pod.price_per_hour_usd is None else str(pod.price_per_hour_usd),
+        "price_per_hour_usd": None if (price := _price(pod)) is None else str(price),
     }
     told: dict[str, Json] = {name: value for name, value in facts.items() if value is not None}
     # A removal that was cancelled is a fact too, unlike the fields that are null before the pod runs.
@@ -285,11 +289,23 @@ def _known_as(record: Record, pod: Pod | None, run: Run) -> Record:
     return known
 
 
+def _as_listed(record: Record, pod: Pod) -> Record:
+    """With what the row tells; the GPU count stays the one that was ordered."""
+    ordered = record.attributes.get("gpu_count")
+    return replace(record, attributes={**record.attributes, **pod_facts(pod), "gpu_count": ordered})
+
+
+def _price(pod: Pod) -> Decimal | None:
+    """Of the whole pod, USD per hour; a row may have none, or 0, before the pod runs: that tells nothing."""
+    price = pod.price_per_hour_usd
+    return price if price is not None and price > 0 else None
+
+
 def _check_price(record: Record) -> None:
     """Raises `GivenUp` when it costs more than was allowed, to 5 decimals."""
     price = Decimal(str(record.attributes.get("price_per_hour_usd") or 0))
     ceiling = Decimal(str(record.attributes.get("ceiling_per_hour_usd") or 0))
-    if ceiling and price.quantize(PRICE_QUANTUM) > ceiling.quantize(PRICE_QUANTUM):
+    if ceiling and in_quanta(price) > in_quanta(ceiling):
         raise GivenUp(f"it costs {rate(price, ceiling)}, the ceiling is {rate(ceiling, price)}")
 
 
@@ -300,10 +316,6 @@ def _host(pod: Pod) -> str | None:
         return parse_connect_command(pod.ssh_connect_cmd).host
     except BadConnectCommand:
         return None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _is_up(pod: Pod) -> bool:
