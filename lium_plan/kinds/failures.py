@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
@@ -27,7 +27,9 @@ from lium_plan.lium.errors import (
     BudgetError,
     InsufficientBalanceError,
     LiumError,
+    MalformedAnswerError,
     PermissionError_,
+    RateLimitedError,
     Refusal,
     classify_refusal,
 )
@@ -42,9 +44,13 @@ NOT_CREATED_AFTER_S = 60.0
 """A request to create something whose answer was lost may still be carried out for so long."""
 MADE_AT = "made_at"
 """The attribute that says when its request left."""
-LISTS_LAG = timedelta(seconds=20)
+LISTS_LAG_S = 20.0
 """What was made so lately may be missing from a list, and be there all the same."""
 LOOK_EVERY_S = 5.0
+WAIT_TOLD_S = 10.0
+"""Shorter waits for a limit are no news."""
+RIGHTLESS = (AuthError, PermissionError_)
+"""What the key may not do, it may not do later either."""
 
 
 def diagnose(failure: LiumError, address: Address, doing: str) -> Diagnostic:
@@ -57,7 +63,7 @@ def _code(failure: LiumError) -> str:
         return "key-budget"
     if isinstance(failure, InsufficientBalanceError):
         return "insufficient-balance"
-    if isinstance(failure, AuthError | PermissionError_):
+    if isinstance(failure, RIGHTLESS):
         return "permission"
     return (failure.code or "api-error").lower().replace("_", "-")
 
@@ -91,10 +97,13 @@ async def make(
     made: Callable[[T], Record],
     replaces: Record | None,
     settle: Callable[[OpenEffect, bool], Awaitable[Settlement]],
+    patience_s: float,
 ) -> None:
     """Create something once: begin, POST, done. A lost answer is settled, and only *not done* is tried again.
 
-    A refusal is believed, and checked by one look: a server may refuse what it has done, though not for want of rights.
+    A refusal is believed, and checked by one look: a server may refuse what it has done. Where nobody can look, its
+    outcome is unknown; but a key that may not look either was refused for good. After a 429 it is sent again, for
+    `patience_s`.
 
     `post` begins when its request may leave, or finds that none is needed. `settle`, told whether it was refused, ends
     what it finds with `record_made`, so that what is replaced stays ours.
@@ -102,31 +111,63 @@ async def make(
     if replaces is not None and replaces.id is not None:
         data = {**data, "replaces": replaces.id}
 
-    async def send(begin: Begin) -> Settlement:
+    async def send(begin: Begin) -> tuple[Settlement, LiumError | None]:
         try:
             record = made(await post(begin))
         except LiumError as failure:
-            refused = classify_refusal(failure) is not Refusal.UNKNOWN
-            settlement = Settlement(Outcome.NOT_DONE, failure.reason)
-            if begin.effect is not None and isinstance(failure, AuthError | PermissionError_):
-                run.ledger.failed(begin.effect, failure.reason)
-            elif begin.effect is not None:
-                settlement = await settle(begin.effect, refused)
-            if refused and settlement.outcome is Outcome.NOT_DONE:
-                raise ActionFailed(diagnose(failure, address, "create")) from failure
-            return settlement
+            if begin.effect is None:
+                return Settlement(Outcome.NOT_DONE, failure.reason), failure
+            return await looked_for(begin.effect, failure), failure
         record_made(begin.effect or begin(), record, run)
-        return Settlement(Outcome.DONE, "created")
+        return Settlement(Outcome.DONE, "created"), None
 
-    for _ in range(CREATE_ATTEMPTS):
-        settlement = await run.effect(address, "create", data, send)
+    async def looked_for(effect: OpenEffect, failure: LiumError) -> Settlement:
+        refusal = classify_refusal(failure)
+        if refusal is Refusal.NOT_SENT:
+            run.ledger.failed(effect, failure.reason)
+            return Settlement(Outcome.NOT_DONE, failure.reason)
+        try:
+            return await settle(effect, refusal is not Refusal.UNKNOWN)
+        except LiumError as blind:
+            if isinstance(blind, RIGHTLESS) and isinstance(failure, RIGHTLESS):
+                run.ledger.failed(effect, failure.reason)
+                return Settlement(Outcome.NOT_DONE, failure.reason)
+            message = f"create: {data.get('name') or 'what it made'} can't be looked for: {blind}"
+            raise unknown_outcome(address, message) from blind
+
+    loop = asyncio.get_running_loop()
+    limited_since: float | None = None
+    unanswered = 0
+    while unanswered < CREATE_ATTEMPTS:
+        settlement, failure = await run.effect(address, "create", data, send)
         if settlement.outcome is Outcome.DONE:
             return
         if settlement.outcome is Outcome.UNKNOWN:
             raise unknown_outcome(address, settlement.message)
+        if isinstance(failure, RateLimitedError):
+            limited_since = limited_since or loop.time()
+            if loop.time() - limited_since < patience_s:
+                continue
+        if failure is not None and classify_refusal(failure) not in (Refusal.UNKNOWN, Refusal.NOT_SENT):
+            raise ActionFailed(diagnose(failure, address, "create")) from failure
+        unanswered += 1
     raise ActionFailed(
-        error("api-error", f"create: no answer from the server in {CREATE_ATTEMPTS} attempts", address=str(address))
+        error(
+            "api-error",
+            f"create: no answer from the server in {CREATE_ATTEMPTS} attempts: {settlement.message}",
+            address=str(address),
+        )
     )
+
+
+def tell_wait(run: Run, address: Address, now: Callable[[], datetime]) -> Callable[[float], None]:
+    """For a creation's `on_wait`: a phase that says until when the server's limit keeps it."""
+
+    def tell(wait_s: float) -> None:
+        if wait_s >= WAIT_TOLD_S:
+            run.phase(address, f"waits for the server's limit, until {now() + timedelta(seconds=wait_s):%H:%M:%S}Z")
+
+    return tell
 
 
 def record_made(effect: OpenEffect, record: Record, run: Run) -> None:
@@ -150,6 +191,16 @@ class Listed(Protocol):
 L = TypeVar("L", bound=Listed)
 
 
+def borne_out(row: L, before: Collection[str], *, is_ours: bool = True) -> L:
+    """A creation's answer, unless it names something that was listed before, or that is not what was asked for.
+
+    Then it raises `MalformedAnswerError`, and lists say what was made.
+    """
+    if row.id in before or not is_ours:
+        raise MalformedAnswerError(200, message=f"the server's answer can't be used: {row.id} is not what was created")
+    return row
+
+
 async def listed_by_id(
     look: Callable[[], Awaitable[Iterable[L]]], records: Iterable[Record], now: Callable[[], datetime]
 ) -> dict[str, L]:
@@ -157,16 +208,19 @@ async def listed_by_id(
 
     What a list lacks after that is gone.
     """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + LISTS_LAG_S  # whatever the server's clock does
     while True:
         listed = {row.id: row for row in await look()}
-        if not any(record.id not in listed and _is_young(record, now()) for record in records):
+        missing = any(record.id not in listed and _is_young(record, now()) for record in records)
+        if not missing or loop.time() >= until:
             return listed
         await asyncio.sleep(LOOK_EVERY_S)
 
 
 def _is_young(record: Record, now: datetime) -> bool:
     made_at = record.attributes.get(MADE_AT)
-    return isinstance(made_at, str) and now - datetime.fromisoformat(made_at) < LISTS_LAG
+    return isinstance(made_at, str) and now - datetime.fromisoformat(made_at) < timedelta(seconds=LISTS_LAG_S)
 
 
 async def look_for(
@@ -179,15 +233,25 @@ async def look_for(
 ) -> list[T]:
     """What a lost request may have created, by looking until it shows; empty when it was not carried out in time.
 
-    Once, for a request that was refused.
+    One good look will do for a request that was refused. Raises `LiumError` when the last look of that time failed, and
+    at once when the key may not look.
     """
-    if refused:
-        return await look()
-    # In this run it left just now, however long it had to wait after a 429.
-    until = (now() if effect.run == run.id else effect.at) + timedelta(seconds=NOT_CREATED_AFTER_S)
-    while not (seen := await look()) and now() < until:
+    loop = asyncio.get_running_loop()
+    # In this run it left just now, however long it had to wait after a 429. The server's clock may stand still or jump.
+    age_s = 0.0 if effect.run == run.id else max((now() - effect.at).total_seconds(), 0.0)
+    until = loop.time() + NOT_CREATED_AFTER_S - age_s
+    while True:
+        try:
+            seen = await look()
+        except RIGHTLESS:
+            raise
+        except LiumError:
+            if loop.time() >= until:
+                raise
+        else:
+            if seen or refused or loop.time() >= until:
+                return seen
         await pause(run, LOOK_EVERY_S)
-    return seen
 
 
 async def delete(
@@ -197,11 +261,12 @@ async def delete(
     send_delete: Callable[[], Awaitable[Deletion]],
     still_there: Callable[[], Awaitable[bool]],
     foreign_user: Callable[[], Awaitable[str | None]] | None = None,
+    spared: Callable[[], str | None] = lambda: None,
 ) -> None:
-    """Delete something that goes at once when nothing refers to it, waiting out refusals until the deadline.
+    """Delete something that goes at once when nothing refers to it, waiting out refusals and outages, in time.
 
     What refuses to go stays in state as `deleting`. `foreign_user` names who uses it and is not ours to end: no wait
-    helps then.
+    helps then. `spared`, asked right before each request, says why it is to stay after all; then its record goes.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + run.wait_timeout_s
@@ -209,16 +274,26 @@ async def delete(
 
     async def send(begin: Begin) -> bool:
         nonlocal last
+        why = spared()
+        if why is not None:
+            run.ledger.remove(record.key, why)
+            return True
         effect = begin()
         try:
             await send_delete()
-        except (AuthError, PermissionError_) as failure:
+        except RIGHTLESS as failure:
             run.ledger.failed(effect, failure.reason)
             raise ActionFailed(diagnose(failure, record.address, "delete")) from failure
         except LiumError as failure:
             last = failure
         # Whatever it answered, a list decides: what has no mark would never be found again.
-        if await still_there():
+        try:
+            there = await still_there()
+        except RIGHTLESS:
+            raise
+        except LiumError as failure:  # for all that is known it is there: a DELETE may be sent twice
+            there, last = True, failure
+        if there:
             run.ledger.failed(effect, "it is still listed" if last is None else last.reason)
             return False
         run.ledger.done(effect, removed=(record.key,))

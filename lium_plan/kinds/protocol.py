@@ -298,8 +298,17 @@ class Begin(Protocol):
         """None until it is called."""
         ...
 
+    @property
+    def under_way(self) -> bool:
+        """Its request may have left, and no limit has refused it since."""
+        ...
+
     def __call__(self) -> OpenEffect:
         """The same effect each time. Raises `Cancelled` once the run is interrupted, and what `Ledger.begin` raises."""
+        ...
+
+    def limited(self) -> None:
+        """A rate limit refused the request: it is not under way until it is begun again."""
         ...
 
 
@@ -442,7 +451,7 @@ class Run(Protocol):
         *,
         abandon: bool = False,
     ) -> T:
-        """Send; once begun it is shielded from the first interrupt, so that an answer on its way is recorded.
+        """Send; while under way it is shielded from the first interrupt, so that an answer on its way is recorded.
 
         `send` must itself begin the effect and end it in the ledger, or leave it open when the outcome is not known.
         With `abandon` an interrupt cancels it at once (work over SSH).

@@ -43,7 +43,10 @@ class Repeat(Enum):
     """Which failures of a call are answered by sending it again."""
 
     READ = "read"
-    """429, 5xx and no answer, `attempts` times in all: a read changes nothing."""
+    """After 5xx and no answer, until `attempts` have failed: a read changes nothing. After 429 as `AFTER_429`, unless
+    there is one attempt only."""
+    IDEMPOTENT = "idempotent"
+    """As `READ`: a change that may be made twice."""
     AFTER_429 = "after_429"
     """Only after 429, which was not executed, for as long as `Limits.patience_s` allows."""
     NEVER = "never"
@@ -66,6 +69,8 @@ class Call:
     """The answer's `Date` is the API server's own now, not that of a cache on the way."""
     before_send: Callable[[], object] | None = None
     """Runs when the limits allow the request and before it leaves; what it raises calls the request off."""
+    on_wait: Callable[[float], object] | None = None
+    """Is told how many seconds the limits are going to keep it, about, when they do."""
 
 
 class ServerClock:
@@ -130,18 +135,19 @@ class Caller:
         """The 2xx answer to a call; LiumError otherwise."""
         turn = self.limits.turn(call.family, call.priority, call.urgency)
         started_at = asyncio.get_running_loop().time()
-        attempt = 0
+        failed = 0
         while True:
-            attempt += 1
             outcome = await self._attempt(call, turn)
             if isinstance(outcome, Answer):
                 return outcome
-            pause_s = self._pause_s(call, outcome, attempt, started_at)
+            limited = isinstance(outcome, RateLimitedError)
+            failed += not limited
+            pause_s = self._pause_s(call, outcome, failed, started_at)
             if pause_s is None:
                 raise outcome
-            _LOG.debug("%s: attempt %d failed, repeating: %s", call.outgoing.operation, attempt, outcome)
-            if not isinstance(outcome, RateLimitedError):
-                NOTICES.info("%s, trying again", _in_short(outcome))
+            _LOG.debug("%s: repeating after: %s", call.outgoing.operation, outcome)
+            told = f"the server limits {call.family}, waiting" if limited else f"{_in_short(outcome)}, trying again"
+            NOTICES.info("%s", told)
             await asyncio.sleep(pause_s)
 
     async def json(self, call: Call) -> object:
@@ -163,7 +169,7 @@ class Caller:
         return parsed_rows(call, body, status, memory)
 
     async def _attempt(self, call: Call, turn: Turn) -> Answer | LiumError:
-        await self.limits.enter(turn)
+        await self.limits.enter(turn, on_wait=call.on_wait)
         sent = False
         try:
             if call.before_send is not None:
@@ -205,17 +211,21 @@ class Caller:
             error.hint = self._key_hint
         return error
 
-    def _pause_s(self, call: Call, error: LiumError, attempt: int, started_at: float) -> float | None:
-        """Seconds until the call is repeated, None when it isn't. After a 429 the limits do the waiting."""
-        if call.repeat is Repeat.NEVER:
+    def _pause_s(self, call: Call, error: LiumError, failed: int, started_at: float) -> float | None:
+        """Seconds until the call is repeated, None when it isn't. After a 429 the limits do the waiting.
+
+        `failed`: how many attempts have failed so far, those that met a limit left out.
+        """
+        if call.repeat is Repeat.NEVER or call.attempts == 1:
             return None
-        limited = isinstance(error, RateLimitedError)
-        if call.repeat is Repeat.AFTER_429:
+        if isinstance(error, RateLimitedError):
             elapsed_s = asyncio.get_running_loop().time() - started_at
-            return 0.0 if limited and elapsed_s < self.limits.patience_s(call.family) else None
-        if attempt >= call.attempts or not isinstance(error, (RateLimitedError, ServerError, TransportError)):
+            return 0.0 if elapsed_s < self.limits.patience_s(call.family) else None
+        if call.repeat is Repeat.AFTER_429 or failed >= call.attempts:
             return None
-        return 0.0 if limited else max(2.0 ** (attempt - 1) + self._random() * 0.5, error.retry_after_s or 0.0)
+        if not isinstance(error, (ServerError, TransportError)):
+            return None
+        return max(2.0 ** (failed - 1) + self._random() * 0.5, error.retry_after_s or 0.0)
 
 
 def _in_short(error: LiumError) -> str:

@@ -7,8 +7,9 @@ Owns paths, parameters and the rows' types. Refuses to compose: a lost rent, a p
 template to be shared are the caller's. Every method raises `LiumError` (see `errors.py`) and nothing of the HTTP
 library's.
 
-What is repeated inside: reads, up to three times; writes only after a 429, which was not executed; a rent never. Waits
-for rate limits happen inside and can be cancelled at once.
+What is repeated inside: reads, up to three times, and so whatever sets a pod's end, which may be done twice; other
+changes only after a 429, which was not executed; what creates something never, since a server may refuse what it has
+done. Waits for rate limits happen inside and can be cancelled at once.
 """
 
 from __future__ import annotations
@@ -221,12 +222,13 @@ class LiumClient:
             raise ValueError("`at` must be aware")
         moment = at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
         body = {"removal_scheduled_at": moment}
-        call = item("POST", "pods", pod_id, "schedule-removal", json=body, priority=Priority.FREE)
+        idempotent, free = Repeat.IDEMPOTENT, Priority.FREE
+        call = item("POST", "pods", pod_id, "schedule-removal", json=body, repeat=idempotent, priority=free)
         await self._caller.answer(call)
 
     async def cancel_removal(self, pod_id: str) -> Deletion:
         """Take a scheduled removal back (contract §2.7.6)."""
-        return await self._delete("pods", pod_id, "schedule-removal")
+        return await self._delete("pods", pod_id, "schedule-removal", repeat=Repeat.IDEMPOTENT)
 
     async def switch_template(self, pod_id: str, template_id: str) -> None:
         """Restart a pod from another template, on its node and at its price (contract §2.7.5)."""
@@ -288,19 +290,23 @@ class LiumClient:
         *,
         urgency: float = 0.0,
         before_send: Callable[[], object] | None = None,
+        on_wait: Callable[[float], object] | None = None,
     ) -> Template:
         """Create a template from the fields of contract §2.9.3. Waits for the account's limit, the urgent ones less.
 
-        `before_send` as with `rent`; it runs again when the request is repeated after a 429.
+        `before_send` as with `rent`. Like it, never repeated inside. `on_wait` is told how many seconds the limit keeps
+        it, about.
         """
         call = write(
             "POST",
             "templates",
             family=Family.TEMPLATE_CREATE,
             json=body,
+            repeat=Repeat.NEVER,
             secrets=environment_values(body),
             urgency=urgency,
             before_send=before_send,
+            on_wait=on_wait,
         )
         return await self._one(call, Template.from_row)
 
@@ -315,11 +321,20 @@ class LiumClient:
         return await self._many(read("volumes"), Volume.from_row)
 
     async def create_volume(
-        self, name: str, description: str = "", *, before_send: Callable[[], object] | None = None
+        self,
+        name: str,
+        description: str = "",
+        *,
+        before_send: Callable[[], object] | None = None,
+        on_wait: Callable[[float], object] | None = None,
     ) -> Volume:
-        """Create a volume; names need not be unique. `before_send` as with `create_template`."""
+        """Create a volume; names need not be unique. `before_send` and `on_wait` as with `create_template`."""
         body = {"name": name, "description": description}
-        return await self._one(write("POST", "volumes", json=body, before_send=before_send), Volume.from_row)
+        family, never = Family.VOLUME_CREATE, Repeat.NEVER
+        call = write(
+            "POST", "volumes", family=family, json=body, repeat=never, before_send=before_send, on_wait=on_wait
+        )
+        return await self._one(call, Volume.from_row)
 
     async def update_volume(self, volume_id: str, *, name: str | None = None, description: str | None = None) -> None:
         """Rename or redescribe a volume; None leaves a field as it is."""
@@ -341,15 +356,29 @@ class LiumClient:
         return listed
 
     async def create_credential(
-        self, username: str, password: str, *, before_send: Callable[[], object] | None = None
+        self,
+        username: str,
+        password: str,
+        *,
+        before_send: Callable[[], object] | None = None,
+        on_wait: Callable[[float], object] | None = None,
     ) -> Credential:
         """Create a registry login. Not idempotent, and it has no name: after a lost answer compare the ids.
 
-        `before_send` as with `create_template`.
+        `before_send` and `on_wait` as with `create_template`.
         """
         body = {"docker_username": username, "docker_password": password}
         self._hide_login(username, password)
-        call = write("POST", "docker-credentials/", json=body, secrets=(password,), before_send=before_send)
+        call = write(
+            "POST",
+            "docker-credentials/",
+            family=Family.CREDENTIAL_CREATE,
+            json=body,
+            repeat=Repeat.NEVER,
+            secrets=(password,),
+            before_send=before_send,
+            on_wait=on_wait,
+        )
         return await self._one(call, Credential.from_row)
 
     async def update_credential(self, credential_id: str, *, username: str, password: str) -> None:
@@ -376,10 +405,12 @@ class LiumClient:
 
     # Reading answers
 
-    async def _delete(self, collection: str, item_id: str, tail: str = "") -> Deletion:
+    async def _delete(
+        self, collection: str, item_id: str, tail: str = "", *, repeat: Repeat = Repeat.AFTER_429
+    ) -> Deletion:
         # No body: the edge refuses some (contract §2.7.3). Any 2xx body will do, an empty one too.
         try:
-            await self._caller.answer(item("DELETE", collection, item_id, tail))
+            await self._caller.answer(item("DELETE", collection, item_id, tail, repeat=repeat))
         except NotFoundError:
             return Deletion.GONE
         return Deletion.ACCEPTED

@@ -156,7 +156,7 @@ def _forms(secret: str) -> Iterable[str]:
     yield secret
     yield json.dumps(secret)[1:-1]
     yield json.dumps(secret, ensure_ascii=False)[1:-1]
-    yield quote(secret, safe="")
+    yield quote(secret, safe="", errors="surrogatepass")
     yield base64.b64encode(secret.encode("utf-8", errors="surrogatepass")).decode()
 
 

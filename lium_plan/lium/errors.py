@@ -256,6 +256,8 @@ class Refusal(StrEnum):
     """The server lost track of the first request with this key."""
     IDEMPOTENCY_REUSED = "idempotency_reused"
     """The key was used with another body: a bug of ours."""
+    NOT_SENT = "not_sent"
+    """It certainly never left this machine: nothing came of it."""
     UNKNOWN = "unknown"
     """5xx, 408, redirect, unusable or no answer: nobody knows whether there is a pod."""
 
@@ -263,6 +265,8 @@ class Refusal(StrEnum):
 def classify_refusal(error: LiumError) -> Refusal:
     """What a failed rent means (contract §2.4.4, §9.1, §14). Total; anything without a clear meaning is UNKNOWN."""
     status, code = error.status, (error.code or "").lower()
+    if isinstance(error, TransportError) and not error.sent:
+        return Refusal.NOT_SENT
     if status < 400 or status >= 500 or status == HTTPStatus.REQUEST_TIMEOUT:
         return Refusal.UNKNOWN
     if status == HTTPStatus.TOO_MANY_REQUESTS:

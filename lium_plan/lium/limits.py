@@ -15,7 +15,7 @@ import asyncio
 import heapq
 import random as random_module
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -46,16 +46,6 @@ class Priority(IntEnum):
     """Ends, shortens or observes something that exists."""
     START = 1
     """Begins something that will have to be ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class LimitWait:
-    """Somebody waits for a limit: for showing. `family` is method and route."""
-
-    family: str
-    wait_s: float
-    refused: bool
-    """The server said 429; otherwise the wait comes from a window known beforehand."""
 
 
 @dataclass(order=True, slots=True)
@@ -196,11 +186,9 @@ class Limits:
         *,
         max_in_flight: int = MAX_IN_FLIGHT,
         random: Callable[[], float] = random_module.random,
-        on_wait: Callable[[LimitWait], None] | None = None,
     ) -> None:
         self._windows = windows
         self._random = random
-        self._on_wait = on_wait
         self._gates: dict[str, _Gate] = {}
         self._slots = _Slots(max_in_flight)
         self._numbers = 0
@@ -212,13 +200,14 @@ class Limits:
         self._numbers += 1
         return Turn(int(priority), -urgency, self._numbers, family)
 
-    async def enter(self, turn: Turn) -> None:
-        """Return when the request may be sent. Follow with `leave`, also after a cancellation or an error."""
+    async def enter(self, turn: Turn, *, on_wait: Callable[[float], object] | None = None) -> None:
+        """Return when the request may be sent. Follow with `leave`, also after a cancellation or an error.
+
+        `on_wait` is told first how many seconds that will take, as far as is known, when it is not at once.
+        """
         gate = self._gate(turn.family)
-        loop = asyncio.get_running_loop()
-        wait_s = gate.expected_wait_s(loop.time())
-        if wait_s > 0 and self._on_wait is not None:
-            self._on_wait(LimitWait(turn.family, wait_s, gate.refusing))
+        if on_wait is not None and (wait_s := gate.expected_wait_s(asyncio.get_running_loop().time())) > 0:
+            on_wait(wait_s)
         await gate.enter(turn)
         try:
             await self._slots.enter(turn)
@@ -257,6 +246,22 @@ class Limits:
             self._together = True
             gate = self._gate(Family.TEMPLATE_CREATE)
             gate.stamps = deque(sorted([*gate.stamps, *self._rents]))
+
+    def count_earlier(self, family: str, ages_s: Iterable[float]) -> None:
+        """Requests that were sent so many seconds ago, by an earlier run or somebody else on the account.
+
+        They are counted once, and before the first of this process: a later list would show that too.
+        """
+        gate = self._gate(family)
+        if gate.stamps:
+            return
+        now, longest = asyncio.get_running_loop().time(), longest_period_s(gate.windows)
+        gate.stamps.extend(sorted(now - age for age in ages_s if 0 <= age < longest))
+
+    def ages_s(self, family: str) -> tuple[float, ...]:
+        """How many seconds ago the requests left that still count, oldest first."""
+        now = asyncio.get_running_loop().time()
+        return tuple(now - stamp for stamp in self._gate(family).stamps)
 
     def estimate_s(self, family: str, count: int, now: float) -> float:
         """Seconds from `now` (the loop's clock) until `count` further requests of a family have been sent."""

@@ -43,13 +43,14 @@ def write(
     urgency: float = 0.0,
     secrets: tuple[str, ...] = (),
     before_send: Callable[[], object] | None = None,
+    on_wait: Callable[[float], object] | None = None,
 ) -> Call:
     """Anything that changes something; its body is `json`, the exact bytes of `content`, or none."""
     body = content if json is None else json_module.dumps(json, separators=(",", ":")).encode()
     kind = {} if body is None else {"Content-Type": "application/json"}
     outgoing = Outgoing(method, path, headers={**kind, **(headers or {})}, content=body)
     family = family or f"{method} /{path}"
-    return Call(outgoing, family, repeat, priority, urgency, secrets=secrets, before_send=before_send)
+    return Call(outgoing, family, repeat, priority, urgency, secrets=secrets, before_send=before_send, on_wait=on_wait)
 
 
 def item(
@@ -59,6 +60,7 @@ def item(
     tail: str = "",
     *,
     json: Mapping[str, object] | None = None,
+    repeat: Repeat = Repeat.AFTER_429,
     priority: Priority | None = None,
     secrets: tuple[str, ...] = (),
 ) -> Call:
@@ -69,7 +71,7 @@ def item(
         return read(path, family=family)
     if priority is None:
         priority = Priority.FREE if method == "DELETE" else Priority.START
-    return write(method, path, family=family, json=json, priority=priority, secrets=secrets)
+    return write(method, path, family=family, json=json, repeat=repeat, priority=priority, secrets=secrets)
 
 
 def segment(item_id: str) -> str:

@@ -40,6 +40,8 @@ CONNECT_TIMEOUT_S = 10.0
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _KEEPS_METHOD = frozenset({307, 308})
 _READS = frozenset({"GET", "HEAD"})
+_CODINGS = frozenset({"", "identity", "gzip", "deflate"})
+"""What a body may be compressed with, and once only: a chunk of 64 KiB then grows to 64 MiB at most."""
 _NOT_SENT = (
     httpx.ConnectError,
     httpx.ConnectTimeout,
@@ -55,6 +57,7 @@ class Cut(Enum):
     TOO_LONG = "longer than any answer should be"
     BROKEN_OFF = "the connection ended in the middle of it"
     TOO_SLOW = "the rest didn't come in time"
+    ENCODED = "its Content-Encoding is not read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,7 @@ class Transport:
             raise LiumConfigError("the API key contains characters that no key has; copy it again")
         self.base_url = self._parts.geturl()
         self._auth = _KeyHeader(api_key) if api_key else None
-        self._headers = dict(headers)
+        self._headers = {"Accept-Encoding": "gzip", **headers}
         self._timeout_s = timeout_s
         self._given = transport
         self._proxy = None if transport is not None else proxy_for(self._parts, environ)
@@ -334,6 +337,8 @@ class Transport:
 
 async def _read(response: httpx.Response, deadline: float) -> tuple[bytes, Cut | None]:
     """The body as far as it came: once there is a status, no accident on the way may hide it."""
+    if response.headers.get("content-encoding", "").strip().lower() not in _CODINGS:
+        return b"", Cut.ENCODED
     chunks: list[bytes] = []
     size, cut = 0, None
     most = MAX_BODY if response.is_success else MAX_ERROR_BODY

@@ -16,6 +16,8 @@ class Family(StrEnum):
     """Requests that the server counts together. Families that have no known limit are named by method and route."""
 
     TEMPLATE_CREATE = "POST /templates"
+    VOLUME_CREATE = "POST /volumes"
+    CREDENTIAL_CREATE = "POST /docker-credentials"
     RENT = "POST /executors/{id}/rent"
     POD_LIST = "GET /pods"
     FEED = "GET /public/v1/nodes"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -21,6 +21,15 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has something already."""
+
+    stack: str
+    address: Address | None
+    """None: an effect there has no recorded outcome, or its name is being watched."""
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """What an `imports` entry names, as the account shows it."""
 
@@ -28,7 +37,9 @@ class Found:
     """The row that the state would have for it; None: there is no such thing."""
     observation: Observation
     lineage_mark: str | None = None
-    """Of the state that made it, where its name says so."""
+    """Of the state that made it, where its name says so and no state lies here that has this mark."""
+    holder: Holder | None = None
+    """Another stack of the same directory that has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +84,8 @@ class Observed:
     """What this stack has cost since its state was born, from the server's statements; None: not looked at."""
     paces: Mapping[str, tuple[Pace, ...]] = field(default_factory=dict)
     """Limits on creating, by kind."""
+    created_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """How many seconds ago the account created what still counts in them, by kind."""
     imports: Mapping[Address, Found] = field(default_factory=dict)
     """What was looked for because of `imports`; those that are done are not looked for."""
     refreshed: bool = True
@@ -82,10 +95,12 @@ class Observed:
         return self.observations.get(record.key)
 
 
-def wait_s(count: int, paces: tuple[Pace, ...]) -> float:
-    """How long the limits alone make `count` requests take, the first being sent at once."""
-    times: list[float] = []
-    for number in range(count):
-        earlier = (times[number - pace.count] + pace.period_s for pace in paces if number >= pace.count)
-        times.append(max(earlier, default=times[-1] if times else 0.0))
-    return times[-1] if times else 0.0
+def wait_s(count: int, paces: tuple[Pace, ...], created_s: Iterable[float] = ()) -> float:
+    """How long the limits alone make `count` requests take, after those of so many seconds ago."""
+    times = sorted(-ago for ago in created_s)
+    moment = 0.0
+    for _ in range(count):
+        freed = (times[-pace.count] + pace.period_s for pace in paces if len(times) >= pace.count)
+        moment = max((moment, *freed))
+        times.append(moment)
+    return moment

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from typing import ParamSpec, TypeVar
 
 from lium_plan.lium.client import LiumClient
+from lium_plan.lium.errors import RateLimitedError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 WHEN = datetime(2026, 10, 20, 15, 30, tzinfo=UTC)
 POD = "0b6f2a7e-4c1d-4e0f-9a3b-2d5e6f708192"
@@ -49,3 +54,14 @@ READS = {
 }
 LISTS = {"executors", "pods", "pod_events", "events", "templates", "volumes", "credentials", "ssh_keys"}
 DELETES = {"delete_pod", "cancel_removal", "delete_template", "delete_volume", "delete_credential"}
+ONCE = {"rent", "create_template", "create_volume", "create_credential"}
+"""What creates something, and is never sent again inside."""
+
+
+async def until_taken(send: Callable[P, Awaitable[T]], *arguments: P.args, **options: P.kwargs) -> T:
+    """What creates something, sent again after each 429 as its callers do."""
+    while True:
+        try:
+            return await send(*arguments, **options)
+        except RateLimitedError:
+            continue

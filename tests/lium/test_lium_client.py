@@ -23,7 +23,7 @@ from lium_plan.lium.errors import (
     TransportError,
 )
 from lium_plan.lium.models import Deletion
-from tests.lium.calls import CALLS, DELETES, LISTS, POD, READS, WHEN
+from tests.lium.calls import CALLS, DELETES, LISTS, ONCE, POD, READS, WHEN
 from tests.lium.server import BASE, KEY, App, Reply, Seen, client, refusal, reply
 from tests.support.virtual import run_virtual
 
@@ -159,8 +159,8 @@ def test_e6_a_list_that_is_no_list_is_never_an_empty_one(name: str, answer: Repl
 
 
 def test_a_list_with_one_unusable_row_is_no_shorter_list() -> None:
-    with pytest.raises(MalformedAnswerError, match="without `id`"):
-        call("pods", App(reply([{"id": "a"}, {"status": "RUNNING"}])))
+    with pytest.raises(MalformedAnswerError, match="without a usable `id`"):
+        call("pods", App(reply([{"id": POD}, {"status": "RUNNING"}])))
 
 
 @pytest.mark.parametrize("answer", [reply({}), reply([]), reply({"pod": None}), Reply(200, b"{")])
@@ -219,7 +219,38 @@ def test_a_read_gets_over_a_failure(name: str) -> None:
     assert len(app.seen) == 3
 
 
-@pytest.mark.parametrize("name", sorted(set(CALLS) - READS))
+@pytest.mark.parametrize("retry_after", [{}, {"Retry_After": "1"}])
+def test_a_limit_is_no_failure_of_a_read(retry_after: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    """Refused for a minute, and beside it as many real failures as a read may have."""
+    limited = [refusal(429, None, **retry_after)] * 6
+    app = App(refusal(500, None), *limited, refusal(503, None), *limited, reply([]))
+    with caplog.at_level("INFO", "lium_plan.notices"):
+        call("templates", app)
+    assert len(app.seen) == 15
+    assert "the server limits GET /templates, waiting" in caplog.messages
+
+
+def test_a_read_that_is_refused_for_ever_ends() -> None:
+    app = App(refusal(429, None))
+    with pytest.raises(RateLimitedError):
+        call("templates", app)
+    assert 900 <= app.seen[-1].at <= 1000
+
+
+ENDS = {"schedule_removal", "cancel_removal"}
+"""Whatever sets a pod's end may be done twice."""
+
+
+@pytest.mark.parametrize("name", sorted(ENDS))
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_what_sets_a_pods_end_gets_over_a_failure(name: str, status: int) -> None:
+    app = App(refusal(status, None), good_answer(name))
+    call(name, app)
+    assert len({(seen.method, seen.path, seen.body) for seen in app.seen}) == 1
+    assert len(app.seen) == 2
+
+
+@pytest.mark.parametrize("name", sorted(set(CALLS) - READS - ENDS))
 @pytest.mark.parametrize("status", [408, 500, 503])
 def test_a_write_that_may_have_been_done_is_not_repeated(name: str, status: int) -> None:
     app = App(refusal(status, None), good_answer(name))
@@ -229,7 +260,7 @@ def test_a_write_that_may_have_been_done_is_not_repeated(name: str, status: int)
     assert len(app.seen) == 1
 
 
-@pytest.mark.parametrize("name", sorted(set(CALLS) - READS - {"rent"}))
+@pytest.mark.parametrize("name", sorted(set(CALLS) - READS - ONCE))
 def test_a_write_is_repeated_after_429_until_it_is_taken(name: str) -> None:
     app = App(*[refusal(429, None)] * 6, good_answer(name))
     call(name, app)
@@ -244,10 +275,11 @@ def test_a_write_that_is_refused_for_ever_ends() -> None:
     assert 900 <= app.seen[-1].at <= 1000
 
 
-def test_a_rent_is_sent_once_whatever_happens() -> None:
+@pytest.mark.parametrize("name", sorted(ONCE))
+def test_what_creates_something_is_sent_once_whatever_happens(name: str) -> None:
     app = App(refusal(429, None, Retry_After="7"))
     with pytest.raises(RateLimitedError) as raised:
-        call("rent", app)
+        call(name, app)
     assert raised.value.retry_after_s == 7.0
     assert len(app.seen) == 1
 
@@ -307,7 +339,7 @@ def test_waiting_for_a_repeat_ends_at_once_when_cancelled() -> None:
 
     async def main() -> float:
         async with client(app) as lium:
-            task = asyncio.create_task(lium.create_template({"name": "x"}))
+            task = asyncio.create_task(lium.delete_template("t"))
             await asyncio.sleep(3)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -480,5 +512,5 @@ def test_a_wrong_key_is_told_apart() -> None:
 
 
 def test_money_is_exact() -> None:
-    (pod,) = call("pods", App(Reply(200, b'[{"id": "p", "price": 0.1}]')))  # type: ignore[misc]
+    (pod,) = call("pods", App(Reply(200, json.dumps([{"id": POD, "price": 0.1}]).encode())))  # type: ignore[misc]
     assert pod.price_per_hour_usd * 3 == Decimal("0.3")

@@ -181,6 +181,11 @@ def test_no_secret_that_was_sent_comes_back(secret: str, place: str) -> None:
     assert len(clean) < 5 or clean not in shown
 
 
+def test_a_secret_may_hold_half_a_character() -> None:
+    secret = "pass\ud800word"
+    assert Scrubber([secret]).text(f"login with {secret} or {json.dumps(secret)[1:-1]}") == "login with *** or ***"
+
+
 def test_the_userinfo_of_an_address_is_struck_out() -> None:
     text = Scrubber().text("cannot pull https://bob:p@ss@registry.example/x")
     assert text == "cannot pull https://***@registry.example/x"

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from lium_plan.lium.errors import RateLimitedError
-from lium_plan.lium.limits import Limits, LimitWait, Priority
+from lium_plan.lium.limits import Limits, Priority
 from lium_plan.lium.windows import KNOWN_WINDOWS, Family, Window, estimate_s
+from tests.lium.calls import until_taken
 from tests.lium.server import App, Reply, Seen, client, refusal, reply
 from tests.support.virtual import run_virtual
 
@@ -90,7 +91,7 @@ def test_a_stricter_server_is_learned() -> None:
 
     async def main() -> float:
         async with client(App(respond=respond)) as lium:
-            await asyncio.gather(*(lium.create_volume(f"v{number}") for number in range(12)))
+            await asyncio.gather(*(until_taken(lium.create_volume, f"v{number}") for number in range(12)))
             return asyncio.get_running_loop().time()
 
     took_s = run_virtual(main())
@@ -141,7 +142,7 @@ def test_the_shared_counter_is_survived_in_each_of_its_forms(mode: str) -> None:
         async with client(App(respond=respond)) as lium:
 
             async def make(number: int) -> None:
-                await lium.create_template({"name": f"t{number}"})
+                await until_taken(lium.create_template, {"name": f"t{number}"})
                 while True:
                     try:
                         await lium.rent("n", b"{}", f"k{number}")
@@ -168,7 +169,7 @@ def test_rents_that_count_as_templates_are_counted_from_the_first_refusal_on() -
         async with client(App(respond=respond)) as lium:
             for number in range(4):
                 await lium.rent("n", b"{}", f"k{number}")
-                await lium.create_template({"name": f"t{number}"})
+                await until_taken(lium.create_template, {"name": f"t{number}"})
 
     run_virtual(main())
     assert server.refusals == 1
@@ -182,14 +183,14 @@ def test_after_a_refusal_rents_and_templates_keep_apart(first: str) -> None:
     async def main() -> None:
         async with client(app) as lium:
             if first == "template":
-                task = asyncio.create_task(lium.create_template({"name": "t"}))
+                task = asyncio.create_task(until_taken(lium.create_template, {"name": "t"}))
                 await asyncio.sleep(1)
                 await lium.rent("n", b"{}", "k")
                 await task
             else:
                 with pytest.raises(RateLimitedError):
                     await lium.rent("n", b"{}", "k")
-                await lium.create_template({"name": "t"})
+                await until_taken(lium.create_template, {"name": "t"})
 
     run_virtual(main())
     assert min(seen.at for seen in app.seen[1:]) >= 5
@@ -294,29 +295,44 @@ def test_a_server_that_says_at_once_is_not_spun_upon() -> None:
 
 
 def test_waits_are_announced() -> None:
-    waits: list[LimitWait] = []
+    waits: list[float] = []
 
     async def main() -> None:
-        limits = Limits(on_wait=waits.append)
-        async with client(App(reply({"id": "t"})), limits=limits) as lium:
-            await asyncio.gather(*(lium.create_template({"name": f"t{number}"}) for number in range(3)))
+        async with client(App(reply({"id": "t"}))) as lium:
+            await asyncio.gather(
+                *(lium.create_template({"name": f"t{number}"}, on_wait=waits.append) for number in range(3))
+            )
 
     run_virtual(main())
-    assert [(wait.family, round(wait.wait_s), wait.refused) for wait in waits] == [
-        (Family.TEMPLATE_CREATE, 5, False),
-        (Family.TEMPLATE_CREATE, 10, False),
-    ]
+    assert list(map(round, waits)) == [5, 10]
+
+
+def test_what_was_sent_earlier_counts_once() -> None:
+    async def main() -> tuple[float, float]:
+        loop = asyncio.get_running_loop()
+        async with client(App(reply({"id": "t"}))) as lium:
+            lium.limits.count_earlier(Family.TEMPLATE_CREATE, [-30.0, 7200.0, *(300.0 + 10 * n for n in range(20))])
+            said_s = lium.limits.estimate_s(Family.TEMPLATE_CREATE, 1, loop.time())
+            await lium.create_template({"name": "t"})
+            known = lium.limits.ages_s(Family.TEMPLATE_CREATE)
+            lium.limits.count_earlier(Family.TEMPLATE_CREATE, [0.0])
+            assert lium.limits.ages_s(Family.TEMPLATE_CREATE) == known
+            return said_s, loop.time()
+
+    said_s, took_s = run_virtual(main())
+    assert 3600 - 490 <= took_s <= 3600 - 480
+    assert said_s == pytest.approx(took_s, abs=0.1)
 
 
 def test_the_estimate_knows_what_was_sent_and_what_was_refused() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         async with client(App(reply({"id": "t"}), refusal(429, None, Retry_After="30"), reply({"id": "t"}))) as lium:
-            await lium.create_template({"name": "a"})
+            await until_taken(lium.create_template, {"name": "a"})
             await asyncio.sleep(2)
             assert lium.limits.estimate_s(Family.TEMPLATE_CREATE, 1, loop.time()) == pytest.approx(3, abs=0.1)
             assert lium.limits.estimate_s("GET /volumes", 9, loop.time()) == 0
-            task = asyncio.create_task(lium.create_template({"name": "b"}))
+            task = asyncio.create_task(until_taken(lium.create_template, {"name": "b"}))
             await asyncio.sleep(4)
             assert lium.limits.estimate_s(Family.TEMPLATE_CREATE, 1, loop.time()) > 25
             await task

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lium_plan.lium.fields import as_decimal, as_int, as_ports, as_time
+from lium_plan.lium.fields import MOST_USD, as_decimal, as_int, as_ports, as_text, as_time, as_usd
 from lium_plan.lium.models import (
     Account,
     AccountEvent,
@@ -54,12 +54,12 @@ def test_a_pod_row() -> None:
 
 
 def test_a_pod_row_with_nothing_but_an_id() -> None:
-    pod = Pod.from_row({"id": "p"})
+    pod = Pod.from_row({"id": POD["id"]})
     assert (pod.gpu_count, pod.price_per_hour_usd, pod.status, pod.ports) == (None, None, "", {})
 
 
 def test_an_unknown_status_is_kept() -> None:
-    assert Pod.from_row({"id": "p", "status": "HIBERNATING"}).status == "HIBERNATING"
+    assert Pod.from_row({"id": POD["id"], "status": "HIBERNATING"}).status == "HIBERNATING"
 
 
 @pytest.mark.parametrize("model", [model for model in MODELS if model not in (AccountEvent, Version)])
@@ -111,6 +111,11 @@ TIMES = {
     "2026-09-06T18:00:00Z": datetime(2026, 9, 6, 18, tzinfo=UTC),
     "2026-09-06T20:00:00+02:00": datetime(2026, 9, 6, 18, tzinfo=UTC),
     "0001-01-01T00:00:00+14:00": None,
+    "0001-01-01T00:00:00Z": None,
+    "1999-12-31T23:59:59Z": None,
+    "2000-01-01T00:00:00Z": datetime(2000, 1, 1, tzinfo=UTC),
+    "2199-12-31T23:59:59Z": datetime(2199, 12, 31, 23, 59, 59, tzinfo=UTC),
+    "9999-12-31T23:59:59Z": None,
     "yesterday": None,
     "": None,
     None: None,
@@ -146,6 +151,34 @@ def test_what_is_no_amount(value: object) -> None:
     assert as_decimal(value) is None
 
 
+@pytest.mark.parametrize(
+    ("value", "usd"),
+    [
+        (0.1, Decimal("0.1")),
+        ("2.40", Decimal("2.40")),
+        ("1e39", MOST_USD),
+        (1e300, MOST_USD),
+        ("-1e999", -MOST_USD),
+        ("NaN", None),
+        (None, None),
+    ],
+)
+def test_an_absurd_amount_of_money_can_be_reckoned_with(value: object, usd: Decimal | None) -> None:
+    assert as_usd(value) == usd
+
+
+@pytest.mark.parametrize(("value", "text"), [("\ud800 pulling", "? pulling"), ("é😀", "é😀"), ("", None), (5, "5")])
+def test_a_text_can_be_encoded(value: object, text: str | None) -> None:
+    assert as_text(value) == text
+
+
+@pytest.mark.parametrize("id", ["\ud800", "2026-11-30T12:00:00Z", "p", "../users/me", 5])
+def test_a_pods_id_is_one_that_the_server_gives(id: object) -> None:
+    """It becomes a record's."""
+    with pytest.raises(RowError):
+        Pod.from_row({**POD, "id": id})
+
+
 def test_an_amount_has_the_digits_that_were_sent() -> None:
     assert str(as_decimal(0.1)) == "0.1"
 
@@ -173,4 +206,4 @@ keys = st.sampled_from(sorted({*POD, "environment", "entrypoint", "internal_port
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(row=st.dictionaries(keys, anything), model=st.sampled_from(MODELS))
 def test_a_row_with_ids_is_always_read(row: dict[str, object], model: type[Pod]) -> None:
-    model.from_row({**row, "id": "x", "pod_id": "x"})
+    model.from_row({**row, "id": POD["id"], "pod_id": "x"})

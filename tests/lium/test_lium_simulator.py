@@ -29,6 +29,7 @@ from lium_plan.lium.windows import Family
 from lium_plan.sim import faults
 from lium_plan.sim.inprocess import InProcess, open_in_process
 from lium_plan.sim.simulator import Beginning
+from tests.lium.calls import until_taken
 from tests.support.virtual import run_virtual
 
 KEY = "sk_sim_local"
@@ -295,7 +296,9 @@ def test_the_shared_limiter_delays_and_loses_nothing(mode: str) -> None:
         node_id, body = await order(lium)
 
         async def rent(number: int) -> str | None:
-            await lium.create_template({"name": f"t{number}", "docker_image": "x", "docker_image_tag": "1"})
+            await until_taken(
+                lium.create_template, {"name": f"t{number}", "docker_image": "x", "docker_image_tag": "1"}
+            )
             changed = json.dumps({**json.loads(body), "pod_name": f"lp-{number}"}).encode()
             while True:
                 try:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
 import ssl
 import traceback
+import tracemalloc
+import zlib
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -146,6 +149,26 @@ def test_a_compressed_body_that_is_none_is_no_list() -> None:
     answer = raw(200, b"not gzip").replace(b"Content-Type", b"Content-Encoding: gzip\r\nContent-Type")
     with pytest.raises(TransportError, match="incomplete"):
         against(RawServer(answer), lambda lium: lium.pods(attempts=1))
+
+
+@pytest.mark.parametrize("coding", ["gzip, gzip", "gzip\r\nContent-Encoding: gzip", "br", "zstd", "deflate,gzip"])
+def test_what_is_compressed_twice_or_in_another_way_is_not_even_read(coding: str) -> None:
+    """Sixteen nested megabytes are some fifty bytes, and a few hundred would fill the memory."""
+    body = gzip.compress(gzip.compress(bytes(16 << 20)))
+    answer = raw(200, body).replace(b"Content-Type", f"Content-Encoding: {coding}\r\nContent-Type".encode())
+    tracemalloc.start()
+    try:
+        with pytest.raises(MalformedAnswerError, match="its Content-Encoding is not read"):
+            against(RawServer(answer), lambda lium: lium.pods(attempts=1))
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("coding", "compress"), [("gzip", gzip.compress), ("DEFLATE", zlib.compress)])
+def test_what_is_compressed_once_is_read(coding: str, compress: Callable[[bytes], bytes]) -> None:
+    answer = raw(200, compress(b"[]")).replace(b"Content-Type", f"Content-Encoding: {coding}\r\nContent-Type".encode())
+    assert against(RawServer(answer), lambda lium: lium.pods(attempts=1)) == ()
 
 
 def test_an_endless_body_is_cut() -> None:

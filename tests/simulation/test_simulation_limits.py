@@ -49,6 +49,31 @@ def test_f1_25_templates_under_the_servers_limits() -> None:
     told(story, manifest=MANY_TEMPLATES, expected=[f"f{number:02}-0" for number in range(25)])
 
 
+def test_f1_what_was_created_within_the_hour_counts_in_the_estimate_and_the_wait_is_told() -> None:
+    async def story(world: World) -> None:
+        whole = (world.folder / "project" / "lium.yaml").read_text()
+        world.write("lium.yaml", LOOSE.format(", ".join(f"t{n}: {{image: 'limsim/a:{n}'}}" for n in range(20))))
+        assert (await world.apply()).code == 0
+        await world.pass_time(600)
+        world.write("lium.yaml", whole)
+        made = await world.apply()
+        assert made.code == 0, made.words
+        assert not [row for row in world.lium.world.requests if row.status == 429]
+        templates = [event for event in made.events if _is(event.type, "template", event.address)]
+        took = (templates[-1].at - made.events[0].at).total_seconds()
+        said = made.plans[0].rate_limit_wait_s
+        assert said > 2000
+        assert took == pytest.approx(said, rel=0.05), "the plan said how long"
+        told_of = [event.phase for event in made.events if event.phase and "server's limit, until" in event.phase]
+        assert len(told_of) == 5, "and each that waits says until when"
+
+    whole = ", ".join(f"t{n}: {{image: 'limsim/a:{n}'}}" for n in range(25))
+    told(story, manifest=LOOSE.format(whole), expected=())
+
+
+LOOSE = "version: 1\nproject: cases\ntemplates: {{{}}}\n"
+
+
 def _is(kind: EventType, head: str, address: object) -> bool:
     return kind is EventType.APPLY_COMPLETE and str(address).startswith(f"{head}.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.leftovers import WITH_LOGIN, phases
+from tests.simulation.leftovers import WITH_LOGIN, phases, somebody_makes
 from tests.simulation.manifests import HEAD, VOLUMES, fleet, tails
 from tests.simulation.telling import RENT, SEED, emptied, mended, record, rents, told
 from tests.support.world import World
@@ -196,7 +196,7 @@ CREATIONS = {
 }
 
 
-@pytest.mark.parametrize("status", [400, 409, 422])
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 409, 422, 429])
 @pytest.mark.parametrize("kind", CREATIONS)
 def test_a_creation_that_was_refused_and_done_is_known(kind: str, status: int) -> None:
     path, manifest = CREATIONS[kind]
@@ -208,6 +208,31 @@ def test_a_creation_that_was_refused_and_done_is_known(kind: str, status: int) -
         assert len(world.open_charges(kind)) == 1
         await mended(world)
         await emptied(world)
+
+    told(story, manifest=manifest, expected=("a-0",) if kind == "template" else ())
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("kind", CREATIONS)
+def test_a_creation_answered_with_somebodys_row_is_not_believed(kind: str, where: str) -> None:
+    """Deleting it later would take theirs, and leave ours."""
+    path, manifest = CREATIONS[kind]
+    theirs = {
+        "volume": {"name": "precious"},
+        "template": {"name": "precious", "docker_image": "ubuntu", "docker_image_tag": "22.04", "volumes": ["/root"]},
+        "credential": {"docker_username": "somebody", "docker_password": "precious"},
+    }
+
+    async def story(world: World) -> None:
+        row = {**theirs[kind], "id": await somebody_makes(world, f"/{path}", theirs[kind])}
+        world.foreign |= {row["id"]}
+        world.fault({"do": "answer", "status": 200, "where": where, "body": row}, method="POST", path=path)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert [charge.object_id for charge in world.open_charges(kind)] != [row["id"]]
+        await mended(world)
+        await emptied(world)
+        assert requests_about(world, row["id"]) == []
 
     told(story, manifest=manifest, expected=("a-0",) if kind == "template" else ())
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from lium_plan.kinds.credential.spec import CredentialSpec
 from lium_plan.kinds.failures import (
     begun_inputs,
+    borne_out,
     delete,
     diagnose,
     listed_by_id,
@@ -20,6 +21,7 @@ from lium_plan.kinds.failures import (
     make,
     record_made,
     settle_delete,
+    tell_wait,
 )
 from lium_plan.kinds.protocol import (
     ActionFailed,
@@ -39,6 +41,7 @@ from lium_plan.kinds.protocol import (
 from lium_plan.kinds.services import Services
 from lium_plan.lium.errors import LiumError
 from lium_plan.lium.models import Credential
+from lium_plan.lium.windows import Family
 from lium_plan.marks import keyed_hash
 
 
@@ -101,6 +104,13 @@ class CredentialDriver:
         username, password = run.resolve(spec.username), run.resolve(spec.password)
         before = sorted(credential.id for credential in await self._client.credentials())
         inputs = dict(step.inputs)
+
+        async def post(begin: Begin) -> Credential:
+            made = await self._client.create_credential(
+                username, password, before_send=begin, on_wait=tell_wait(run, step.address, self._now)
+            )
+            return borne_out(made, before)
+
         await make(
             run,
             step.address,
@@ -110,10 +120,11 @@ class CredentialDriver:
                 "username": keyed_hash(self._salt, username),
                 "password": keyed_hash(self._salt, password),
             },
-            post=lambda begin: self._client.create_credential(username, password, before_send=begin),
+            post=post,
             made=lambda credential: Record(step.address, credential.id, "ready", inputs),
             replaces=step.record if step.verb is Verb.REPLACE else None,
             settle=lambda effect, refused: self._settle_create(effect, run, refused=refused),
+            patience_s=self._client.limits.patience_s(Family.CREDENTIAL_CREATE),
         )
 
     async def _settle_create(self, effect: OpenEffect, run: Run, *, refused: bool = False) -> Settlement:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from lium_plan.addresses import Address
@@ -16,6 +16,7 @@ from lium_plan.diagnostics import error
 from lium_plan.kinds.failures import (
     begun_depends_on,
     begun_inputs,
+    borne_out,
     delete,
     foreign_pod,
     listed_by_id,
@@ -23,6 +24,7 @@ from lium_plan.kinds.failures import (
     make,
     record_made,
     settle_delete,
+    tell_wait,
 )
 from lium_plan.kinds.protocol import (
     ActionFailed,
@@ -43,7 +45,8 @@ from lium_plan.kinds.protocol import (
 from lium_plan.kinds.services import Services
 from lium_plan.kinds.template.rows import EDITED, edits
 from lium_plan.kinds.template.spec import TemplateSpec
-from lium_plan.lium.models import Template
+from lium_plan.lium.models import Deletion, Template
+from lium_plan.lium.windows import Family
 from lium_plan.marks import parse_template_name, template_name
 from lium_plan.together import Shared
 
@@ -60,9 +63,12 @@ class TemplateDriver:
         # Names are not unique on the server: two creators of one content must not race.
         self._creating: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._templates = Shared(self._client.templates)
+        self._leaving: set[str] = set()
+        """The ids that this run has asked the server to delete: a list may still show them, and they may still go."""
 
     async def survey(self, records: Sequence[Record], *, scope_mark: str, lineage_mark: str | None) -> Survey:
         listed = await listed_by_id(self._client.templates, records, self._now)
+        self._count_earlier(listed.values())
         observations = {
             record.key: (
                 Observation(Presence.PRESENT, attributes=self._edited(listed[record.id], record))
@@ -78,6 +84,12 @@ class TemplateDriver:
             if template.id not in known and template.user_id is not None
         )
         return Survey(observations, others)
+
+    def _count_earlier(self, listed: Iterable[Template]) -> None:
+        """What the account has made lately counts in its limit, whoever made it. Private rows are its own."""
+        made = (row.created_at for row in listed if row.is_private and row.user_id is not None)
+        ages_s = ((self._now() - at).total_seconds() for at in made if at is not None)
+        self._client.limits.count_earlier(Family.TEMPLATE_CREATE, ages_s)
 
     async def perform(self, step: Step, run: Run) -> None:
         if step.verb is Verb.DESTROY:
@@ -115,8 +127,10 @@ class TemplateDriver:
         run.ledger.put(replace(record, inputs=dict(step.inputs), attributes={**record.attributes, "remote_name": name}))
 
     def _is(self, row: Template, name: Json, inputs: Mapping[str, Json]) -> bool:
-        """Whether it is one of ours with this content: names are not unique, and don't follow an edit."""
-        return row.name == name and row.user_id is not None and not edits(row, inputs, self._identity.salt)
+        """Whether it is one of ours with this content, and stays: names are not unique, and don't follow an edit."""
+        if row.id in self._leaving or row.user_id is None:
+            return False
+        return row.name == name and not edits(row, inputs, self._identity.salt)
 
     def _content(self, step: Step, run: Run) -> Mapping[str, Json]:
         """What makes two templates the same: their inputs, and which credential they pull with."""
@@ -138,10 +152,15 @@ class TemplateDriver:
         body = self._body(spec, name, credential_id, run)
 
         async def find_or_post(begin: Begin) -> Template:
-            for template in await self._templates():  # they go on in their order
+            listed = await self._templates()  # they go on in their order
+            self._count_earlier(listed)
+            for template in listed:
                 if self._is(template, name, inputs):
                     return template
-            return await self._client.create_template(body, urgency=step.urgency, before_send=begin)
+            made = await self._client.create_template(
+                body, urgency=step.urgency, before_send=begin, on_wait=tell_wait(run, step.address, self._now)
+            )
+            return borne_out(made, {row.id for row in listed}, is_ours=made.name == name)
 
         await make(
             run,
@@ -164,6 +183,7 @@ class TemplateDriver:
             ),
             replaces=step.record if step.verb is Verb.REPLACE else None,
             settle=lambda effect, refused: self._settle_create(effect, run, refused=refused),
+            patience_s=self._client.limits.patience_s(Family.TEMPLATE_CREATE),
         )
 
     def _body(self, spec: TemplateSpec, name: str, credential_id: str | None, run: Run) -> dict[str, object]:
@@ -212,12 +232,17 @@ class TemplateDriver:
     async def _destroy(self, record: Record | None, run: Run) -> None:
         assert record is not None
         template_id = record.id
-        sharers = [
-            other for other in run.ledger.records().values() if other.id == template_id and other.key != record.key
-        ]
-        if template_id is None or sharers:
-            run.ledger.remove(record.key, "another address uses the same template" if sharers else "never created")
+        if template_id is None:
+            run.ledger.remove(record.key, "never created")
             return
+
+        def shared() -> str | None:
+            others = (other for other in run.ledger.holders("template", template_id) if other.key != record.key)
+            return "another address uses the same template" if any(others) else None
+
+        async def send_delete() -> Deletion:
+            self._leaving.add(template_id)  # from here on no other address takes it
+            return await self._client.delete_template(template_id)
 
         async def listed() -> bool:
             return any(template.id == template_id for template in await self._client.templates())
@@ -225,9 +250,10 @@ class TemplateDriver:
         await delete(
             run,
             record,
-            send_delete=lambda: self._client.delete_template(template_id),
+            send_delete=send_delete,
             still_there=listed,
             foreign_user=lambda: foreign_pod(self._client, run, lambda pod: pod.template_id == template_id),
+            spared=shared,
         )
 
 

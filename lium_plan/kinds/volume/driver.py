@@ -9,6 +9,7 @@ from lium_plan.addresses import Address
 from lium_plan.diagnostics import error
 from lium_plan.kinds.failures import (
     begun_inputs,
+    borne_out,
     delete,
     diagnose,
     foreign_pod,
@@ -17,6 +18,7 @@ from lium_plan.kinds.failures import (
     make,
     record_made,
     settle_delete,
+    tell_wait,
 )
 from lium_plan.kinds.protocol import (
     ActionFailed,
@@ -38,6 +40,7 @@ from lium_plan.kinds.services import Services
 from lium_plan.kinds.volume.spec import VolumeSpec
 from lium_plan.lium.errors import LiumError, Refusal, classify_refusal
 from lium_plan.lium.models import Volume
+from lium_plan.lium.windows import Family
 from lium_plan.marks import Marks, lineage_mark, parse_volume_name, scope_mark, volume_base, volume_name
 
 
@@ -89,8 +92,12 @@ class VolumeDriver:
         protected = step.wanted().lifecycle.prevent_destroy
 
         async def post(begin: Begin) -> Volume:
-            await self._refuse_forgotten(step.address, name, run)
-            return await self._client.create_volume(name, spec.description, before_send=begin)
+            listed = await self._client.volumes()
+            self._refuse_forgotten(listed, step.address, name, run)
+            made = await self._client.create_volume(
+                name, spec.description, before_send=begin, on_wait=tell_wait(run, step.address, self._now)
+            )
+            return borne_out(made, {row.id for row in listed}, is_ours=made.name == name)
 
         await make(
             run,
@@ -100,11 +107,11 @@ class VolumeDriver:
             made=lambda volume: _record(step.address, volume, inputs, protected),
             replaces=None,
             settle=lambda effect, refused: self._settle_create(effect, run, refused=refused),
+            patience_s=self._client.limits.patience_s(Family.VOLUME_CREATE),
         )
 
-    async def _refuse_forgotten(self, address: Address, name: str, run: Run) -> None:
+    def _refuse_forgotten(self, listed: Sequence[Volume], address: Address, name: str, run: Run) -> None:
         """A state that was put back to an earlier day must not make a second, empty volume beside the one with data."""
-        listed = await self._client.volumes()
         twin = next((item for item in listed if item.name == name and not run.ledger.holders("volume", item.id)), None)
         if twin is not None:
             hint = (
