@@ -116,7 +116,8 @@ class Settings:
 
 
 def resolve(flags: Flags, environ: Mapping[str, str], home: Path) -> Settings:
-    """Settings from flags, then environment, then `home/.lium/config.ini`. Raises `Failure` listing every fault.
+    """Settings from flags, then environment, then `home/.lium/config.ini`. Raises `Failure` listing every fault: 64
+    when a flag is one of them, else 1.
 
     A missing key is no fault here: commands that need one ask with `require_key`.
     """
@@ -143,7 +144,9 @@ def resolve(flags: Flags, environ: Mapping[str, str], home: Path) -> Settings:
     state_dir, sources["state"] = _state_dir(flags, environ, problems)
     parallelism, sources["parallelism"] = _parallelism(flags, environ, problems)
     if problems:
-        raise Failure(ExitCode.ERROR, problems)
+        written = {"bad-stack": sources["stack"], "bad-state-url": sources["state"]}
+        usage = any(written.get(item.code, "").startswith("--") for item in problems)
+        raise Failure(ExitCode.USAGE if usage else ExitCode.ERROR, problems)
     return Settings(
         base_url=base_url,
         workspace=None if flags.sim else workspace,

@@ -38,7 +38,10 @@ class JsonFile:
     def __init__(self, path: str) -> None:
         self._path = path
         try:
-            self._file: TextIO | None = open(path, "w", encoding="utf-8")  # noqa: SIM115 - closed by close()
+            # Half a character, which JSON may hold and UTF-8 may not, is written as JSON writes it: `\ud800`.
+            self._file: TextIO | None = open(  # noqa: SIM115 - closed by close()
+                path, "w", encoding="utf-8", errors="backslashreplace"
+            )
         except OSError as fault:
             raise Failure(ExitCode.ERROR, (error("cannot-write", f"cannot write {path}: {fault.strerror}"),)) from None
         self.lost: Diagnostic | None = None

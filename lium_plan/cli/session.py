@@ -120,11 +120,13 @@ class Session:
         """Run `work` on an event loop that hears signals. Raises `KeyboardInterrupt` when one ended it."""
         import asyncio
 
+        from lium_plan.cli.threads import Unawaited
         from lium_plan.interrupts import Interrupt
 
         self._show_notices()
 
         async def main() -> T:
+            asyncio.get_running_loop().set_default_executor(Unawaited())
             interrupt = Interrupt()
             task = asyncio.current_task()
             assert task is not None

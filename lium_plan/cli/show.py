@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,15 @@ from lium_plan.diagnostics import ExitCode
 
 
 def _failed(session: Session) -> dict[str, Any]:
+    stack = session.options.stack or "default"
+    if click.get_current_context().params["plan_file"]:
+        from lium_plan.views.plan_json import failed_plan
+        from lium_plan.views.times import stamp
+
+        return failed_plan(stack, (), stamp(datetime.now(UTC)))
     from lium_plan.views.state_json import no_state_json
 
-    return no_state_json(session.options.stack or "default")
+    return no_state_json(stack)
 
 
 @verb("show", help="Show the state, or a saved plan.", failed=_failed)

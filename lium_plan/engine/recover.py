@@ -23,11 +23,16 @@ class Recovery:
     """One for each that stays open."""
 
 
-async def recover(opened: Mapping[int, OpenEffect], drivers: Mapping[str, Driver], run: EngineRun) -> Recovery:
-    """Settle them all, side by side. Raises what the client raises when the API can't be asked, and `Cancelled`."""
+async def recover(
+    opened: Mapping[int, OpenEffect], drivers: Mapping[str, Driver], run: EngineRun, *, unanswered: type[Exception]
+) -> Recovery:
+    """Settle them all, side by side. `unanswered`: what a driver raises when the API can't be asked; then it is unknown
+    what became of that effect, and of no other. Raises `CancelledError`, and what else a driver raises."""
     effects = [opened[number] for number in sorted(opened)]
     # All of them, whatever becomes of one: nothing of a run may go on when it has ended.
-    settled = await asyncio.gather(*(_settle(effect, drivers, run) for effect in effects), return_exceptions=True)
+    settled = await asyncio.gather(
+        *(_settle(effect, drivers, run, unanswered) for effect in effects), return_exceptions=True
+    )
     answers = [_answer(item) for item in settled]
     unknown = tuple(
         error(
@@ -48,13 +53,23 @@ def _answer(settled: Settlement | BaseException) -> Settlement:
     return settled
 
 
-async def _settle(effect: OpenEffect, drivers: Mapping[str, Driver], run: EngineRun) -> Settlement:
+async def _settle(
+    effect: OpenEffect, drivers: Mapping[str, Driver], run: EngineRun, unanswered: type[Exception]
+) -> Settlement:
     run.phase(effect.address, f"settling an open {effect.op}")
     try:
         settlement = await drivers[effect.address.kind].settle(effect, run)
     except ActionFailed as failure:
         return Settlement(Outcome.UNKNOWN, failure.diagnostic.message)
+    except unanswered as failure:
+        return Settlement(Outcome.UNKNOWN, f"{_what(effect)} can't be looked for: {failure}")
     except Cancelled:
         raise asyncio.CancelledError from None
     run.phase(effect.address, f"settled: {settlement.message}")
     return settlement
+
+
+def _what(effect: OpenEffect) -> str:
+    """The remote name or id to look for by hand."""
+    told = (effect.data.get(key) for key in ("pod_name", "name", "id"))
+    return next((str(item) for item in told if item), f"what it did to {effect.address}")

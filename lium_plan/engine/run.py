@@ -55,13 +55,18 @@ class _Begin:
         self._op = op
         self._data = data
         self.effect: OpenEffect | None = None
+        self.under_way = False
 
     def __call__(self) -> OpenEffect:
         if self._run.interrupted:
             raise Cancelled
         if self.effect is None:
             self.effect = self._run.ledger.begin(self._address, self._op, self._data)
+        self.under_way = True
         return self.effect
+
+    def limited(self) -> None:
+        self.under_way = False
 
 
 class EngineRun:
@@ -197,7 +202,7 @@ class EngineRun:
         """An answer on its way is worth waiting for; a second interrupt is not to be kept waiting."""
         stop_now = asyncio.ensure_future(self._stop_now.wait())
         try:
-            if begin.effect is not None:
+            if begin.under_way:
                 await asyncio.wait((work, stop_now), timeout=LET_FINISH_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stop_now.cancel()

@@ -3,7 +3,7 @@ there is nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from lium_plan.addresses import Address
@@ -12,6 +12,8 @@ from lium_plan.kinds.holdings import Held, Holdings, load_holdings
 from lium_plan.kinds.protocol import Comparison, Observation, Presence, Record
 from lium_plan.kinds.registry import KINDS
 from lium_plan.lium.client import LiumClient
+from lium_plan.marks import lineage_mark
+from lium_plan.operations.known import Known
 from lium_plan.planning.importing import pending_imports
 from lium_plan.planning.moving import relocate
 from lium_plan.planning.observed import Found, Late, Observed
@@ -21,10 +23,12 @@ from lium_plan.together import together
 NOTHING = Found(None, Observation(Presence.ABSENT))
 
 
-async def with_found(client: LiumClient, desired: Desired, state: State, observed: Observed) -> Observed:
+async def with_found(
+    client: LiumClient, desired: Desired, state: State, observed: Observed, others: Callable[[], Known]
+) -> Observed:
     """What was observed, with what the imports that are not done yet name, and all that rows tell of late pods.
 
-    Raises `LiumError`.
+    `others` reads the other stacks' states. Raises `LiumError`, and `Failure` when one of them can't be read.
     """
     if observed.late:
         observed = await _with_rows(client, desired, state, observed)
@@ -39,11 +43,12 @@ async def with_found(client: LiumClient, desired: Desired, state: State, observe
     lists = await together(*(holdings[name].everything() for name in kinds))
     listed = {(held.kind, held.id): held for held in (held for found in lists for held in found)}
     found: dict[Address, Found] = {}
+    known = others()
     # In the order in which they depend on each other: a pod's inputs name the template that is taken over with it.
     for entry in sorted(waiting, key=lambda entry: kinds.index(entry.address.kind)):
         held = listed.get((entry.address.kind, entry.id))
         made = None if held is None else _found(entry, held, holdings, desired, state, observed, records)
-        found[entry.address] = made or NOTHING
+        found[entry.address] = NOTHING if made is None or held is None else _with_owner(made, held, state, known)
         if made is not None and made.record is not None:
             records[made.record.key] = made.record
     return replace(observed, imports=found)
@@ -80,7 +85,13 @@ def _found(
     if resource is None:
         return None
     record = holdings[held.kind].record(held, resource, _comparison(state, observed, records))
-    return Found(record, held.observation, held.lineage_mark)
+    return Found(record, held.observation)
+
+
+def _with_owner(found: Found, held: Held, state: State, others: Known) -> Found:
+    mark = held.lineage_mark
+    ours = mark is None or mark == lineage_mark(state.lineage) or others.by_mark(mark) is not None
+    return replace(found, lineage_mark=None if ours else mark, holder=others.holder(held))
 
 
 def _comparison(state: State, observed: Observed, records: Mapping[str, Record]) -> Comparison:

@@ -6,19 +6,23 @@ them; and, where it is asked for, giving back what a failed run made.
 
 from __future__ import annotations
 
+import asyncio
+import shlex
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from lium_plan.addresses import Address, parse
-from lium_plan.diagnostics import ExitCode, warning
+from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
 from lium_plan.engine.apply import action_id
 from lium_plan.engine.events import ActionResult, ResultKind
+from lium_plan.engine.run import price_of
 from lium_plan.kinds.desired import Fleet
 from lium_plan.kinds.protocol import Driver, Record, Verb
 from lium_plan.kinds.registry import kind
-from lium_plan.lium.errors import LiumError
+from lium_plan.lium.errors import LiumError, ServerError, TransportError
+from lium_plan.money import rate
 from lium_plan.operations.planning import Planned
-from lium_plan.operations.session import Session, only
+from lium_plan.operations.session import Session, only, until_interrupted
 from lium_plan.operations.settling import take_in
 from lium_plan.planning.observed import Observed
 from lium_plan.planning.order import Graph
@@ -29,6 +33,8 @@ from lium_plan.state.journal import JournaledLedger
 
 SHORT = "no-capacity"
 BAD = (ResultKind.FAILED, ResultKind.SKIPPED)
+LOOK_EVERY_S = 10.0
+"""While the server is away."""
 
 
 async def finish(
@@ -43,15 +49,32 @@ async def finish(
     await _rented_after_all(session, ledger, drivers)
     forgiven = await _ranged_fleets(session, ledger, drivers, planned, results, before)
     bad = [result for result in results if result.kind in BAD and result.address not in forgiven]
+    destroy_new = session.options.destroy_new_on_failure and not session.request.destroying
     if bad:
         session.outcome.codes.add(ExitCode.PARTIAL)
-        if session.options.destroy_new_on_failure and not session.request.destroying:
+        if destroy_new:
             _say_protected(session, _new(results, ledger, before))
             await _destroy(session, ledger, drivers, _made(results, ledger, before))
+    elif destroy_new and any(result.kind is ResultKind.UNKNOWN for result in results):
+        why = "nothing has failed for all that is known, so what this run made stays"
+        session.outcome.diagnostics.append(warning("kept", why, hint="apply again: it settles what is unknown"))
     ended = _ended_fleets(planned, ledger)
     if ended and not session.interrupted:
         # What else went wrong must neither keep such a fleet nor be tried again on this occasion.
         await _end_fleets(session, ledger, drivers, only_of=ended if bad else ())
+
+
+async def _look_again(session: Session, ledger: JournaledLedger, request: PlanRequest | None = None) -> Planned:
+    """A plan made now. A server that is away is waited for up to `wait_timeout_s`. Raises `Failure`."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + session.options.wait_timeout_s
+    while True:
+        try:
+            return await session.plan_again(ledger.state, request=request)
+        except Failure as failure:
+            if not isinstance(failure.__cause__, ServerError | TransportError) or loop.time() >= until:
+                raise
+        await until_interrupted(asyncio.ensure_future(asyncio.sleep(LOOK_EVERY_S)), session.interrupt)
 
 
 # --- pods whose rents were refused ---------------------------------------------------------------------------
@@ -68,7 +91,12 @@ async def _rented_after_all(session: Session, ledger: JournaledLedger, drivers: 
         return  # the names stay watched: the next run looks
     if names.isdisjoint(pod.name for pod in listing.pods.values()):
         return
-    again = await session.plan(ledger.state)
+    try:
+        again = await _look_again(session, ledger)
+    except Failure as failure:  # so do they then, and what comes after this is done all the same
+        session.outcome.diagnostics.extend(failure.diagnostics)
+        session.outcome.codes.add(_ending(failure))
+        return
     for late in again.observed.late:
         session.outcome.diagnostics.append(
             warning("rented-after-all", f"pod {late.name} runs, {late.why}", address=str(late.record.address))
@@ -116,7 +144,7 @@ async def _ranged_fleets(
         )
     if enough:
         # What waited for members that never came is planned anew for those that did.
-        again = await session.plan(ledger.state)
+        again = await _look_again(session, ledger)
         todo = tuple(action for action in again.plan.actions if action.verb in (Verb.RUN, Verb.ADOPT))
         rest = await session.carry_out(ledger, drivers, only(again, todo))
         if any(result.kind in BAD for result in rest):
@@ -201,9 +229,26 @@ async def _destroy(
     targets = tuple(str(address) for address in addresses)
     if not targets:
         return
-    planned = await session.plan(ledger.state, request=PlanRequest(destroying=True, targets=targets))
+    try:
+        planned = await _look_again(session, ledger, PlanRequest(destroying=True, targets=targets))
+    except Failure as failure:
+        session.outcome.diagnostics.extend((*failure.diagnostics, _not_given_back(ledger, targets)))
+        session.outcome.codes.add(_ending(failure))
+        return
     new = tuple(action for action in planned.plan.actions if action.deposed_id is None)
     await session.carry_out(ledger, drivers, only(planned, new))
+
+
+def _not_given_back(ledger: JournaledLedger, addresses: Iterable[str]) -> Diagnostic:
+    records = [record for record in map(ledger.record_by_key, addresses) if record is not None]
+    prices = {record.key: price_of(record) for record in records if not kind(record.kind).hosted}
+    named = ", ".join(f"{key} ({rate(price)})" if price else key for key, price in prices.items())
+    hint = f"lium-plan destroy {' '.join(f'--target {shlex.quote(key)}' for key in prices)}"
+    return error("not-given-back", f"it was to be given back, and is still there: {named}", hint=hint)
+
+
+def _ending(failure: Failure) -> ExitCode:
+    return ExitCode.INTERRUPTED if failure.exit_code is ExitCode.INTERRUPTED else ExitCode.PARTIAL
 
 
 def remember(ledger: JournaledLedger, planned: Planned) -> None:
@@ -228,8 +273,8 @@ async def _end_fleets(
     `only_of`: fleets to look at alone; none: at everything that was asked for.
     """
     targets = tuple(f"fleet.{name}" for name in only_of)
-    planned = await session.plan(
-        ledger.state, request=replace(session.request, targets=targets) if targets else session.request
+    planned = await _look_again(
+        session, ledger, replace(session.request, targets=targets) if targets else session.request
     )
     if planned.plan.refusal is not None:
         # Its errors end a run that did something with 3; the plan's own code would say that nothing was changed.

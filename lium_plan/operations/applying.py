@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import os
 import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from typing import Protocol
 
@@ -26,7 +28,7 @@ from lium_plan.operations.planning import Planned, unborn_state, without_keys
 from lium_plan.operations.proving import look_without_state, prove
 from lium_plan.operations.reporting import output_rows, report
 from lium_plan.operations.saved import load_plan, not_on_offer, staleness, without_state
-from lium_plan.operations.session import Session, only
+from lium_plan.operations.session import Session, only, until_interrupted
 from lium_plan.operations.settling import settle, watch_misnamed
 from lium_plan.operations.validating import load_manifest
 from lium_plan.planning.order import Graph
@@ -77,7 +79,9 @@ async def apply(
         async with connect(settings, outside=outside) as connection:
             emitter = Emitter(on_event, connection.client.server_time)
             session = Session(settings, request, apply, connection, manifest, run_id, emitter, interrupt)
-            return await _run(session, store, state, born=known is not None, saved=saved, approve=approve)
+            return await _run(
+                session, store, state, born=known is not None, saved=saved, approve=approve, wall=outside.now
+            )
 
 
 def _as_saved(request: PlanRequest, saved: Plan) -> PlanRequest:
@@ -111,7 +115,14 @@ def _texts(value: Json) -> tuple[str, ...]:
 
 
 async def _run(
-    session: Session, store: Store, state: State, *, born: bool, saved: Plan | None, approve: Approval
+    session: Session,
+    store: Store,
+    state: State,
+    *,
+    born: bool,
+    saved: Plan | None,
+    approve: Approval,
+    wall: Callable[[], datetime],
 ) -> RunReport:
     planned = await _reviewed(await session.plan(state, born=born), saved, strict=session.options.strict_offers)
     check_allowances(planned.desired, state, session.request)
@@ -122,7 +133,7 @@ async def _run(
         raise Failure(plan.refusal or ExitCode.ERROR, plan.diagnostics)
     if not approved:
         return report(session, state, ExitCode.ERROR)
-    ledger = _open_ledger(session, store, state, born=born)
+    ledger = _open_ledger(session, store, state, born=born, wall=wall)
     drivers = open_drivers(session.settings, session.connection, state)
     try:
         if session.request.rename_project and session.manifest is not None:
@@ -135,7 +146,11 @@ async def _run(
             if born:
                 _keep_outputs(session, ledger, {name: value.value for name, value in plan.outputs.items()})
         if session.request.destroying and not session.interrupted:
-            await prove(session, state, ledger.state, drivers)
+            proving = asyncio.ensure_future(prove(session, state, ledger.state, drivers))
+            if await until_interrupted(proving, session.interrupt):
+                proving.result()
+            else:
+                session.outcome.codes.add(ExitCode.INTERRUPTED)
     except Failure as failure:
         _end_with(session, failure, changed=_has_changed(session, ledger, state))
     finally:
@@ -272,10 +287,13 @@ def _announce(emitter: Emitter, plan: Plan, state: State) -> None:
     )
 
 
-def _open_ledger(session: Session, store: Store, state: State, *, born: bool) -> JournaledLedger:
+def _open_ledger(
+    session: Session, store: Store, state: State, *, born: bool, wall: Callable[[], datetime]
+) -> JournaledLedger:
     command = " ".join(("lium-plan", *without_values(sys.argv[1:])))
     identity = RunIdentity(session.run_id, f"{_who()}@{socket.gethostname()}", command)
-    return JournaledLedger(store, state, run=identity, now=session.connection.client.server_time, born=born)
+    server_time = session.connection.client.server_time
+    return JournaledLedger(store, state, run=identity, now=server_time, wall=wall, born=born)
 
 
 def _who() -> str:

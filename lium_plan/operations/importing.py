@@ -23,13 +23,13 @@ from lium_plan.kinds.registry import kind
 from lium_plan.manifest.expand import expand
 from lium_plan.manifest.load import load
 from lium_plan.manifest.model import Manifest
-from lium_plan.marks import lineage_mark
 from lium_plan.operations.connecting import Connection, api_failures, connect
 from lium_plan.operations.editing import editing
-from lium_plan.operations.orphans import Known, load_known
+from lium_plan.operations.known import Known, load_known
 from lium_plan.operations.outside import REAL, Outside
 from lium_plan.operations.validating import load_manifest
 from lium_plan.planning.guards import check_identity
+from lium_plan.planning.importing import foreign, held_by
 from lium_plan.requests import Sources
 from lium_plan.settings import Settings
 from lium_plan.state.model import State, new_state
@@ -192,24 +192,16 @@ def _the_one(everything: tuple[Held, ...], kind_name: str, id: str) -> Held:
 
 
 def _refuse_owned(held: Held, state: State, known: Known, stack: str, *, allow: bool) -> None:
-    for name, other in {**known.states, stack: state}.items():
-        holder = next((item.key for item in other.records.values() if item.id == held.id), None)
-        if holder is None and held.lineage_mark is not None and _pending(other, held.name):
-            holder = "an effect without a recorded outcome, or a name that is being watched"
-        if holder is not None:
-            message = f"{held.name} ({held.id}) is in stack {name} already: {holder}"
-            hint = "release it there first: lium-plan state rm ADDRESS; or move it: lium-plan state mv FROM TO"
-            raise Failure(ExitCode.UNSAFE, (error("in-state", message, hint=hint),))
-    marks = {lineage_mark(item.lineage) for item in (*known.states.values(), state)}
-    if held.lineage_mark is not None and held.lineage_mark not in marks and not allow:
-        message = f"{held.name} ({held.id}) carries the mark of another state, {held.lineage_mark}"
-        hint = "if that state is lost: lium-plan state recover, or --allow-foreign-lineage for this one thing"
-        raise Failure(ExitCode.UNSAFE, (error("foreign-lineage", message, hint=hint),))
-
-
-def _pending(state: State, name: str) -> bool:
-    waiting = {str(effect.data.get("pod_name") or effect.data.get("name")) for effect in state.open.values()}
-    return name in waiting or any(item.name == name for item in state.watched)
+    what, mark = f"{held.name} ({held.id})", held.lineage_mark
+    everybody = replace(known, states={**known.states, stack: state})
+    holder = everybody.holder(held)
+    if holder is not None:
+        refused = held_by(what, holder)
+        if holder.stack == stack and holder.address is not None:
+            refused = replace(refused, hint=f"to move it: lium-plan state mv '{holder.address}' ADDRESS")
+        raise Failure(ExitCode.UNSAFE, (refused,))
+    if mark is not None and everybody.by_mark(mark) is None and not allow:
+        raise Failure(ExitCode.UNSAFE, (foreign(what, mark),))
 
 
 # --- what it becomes -----------------------------------------------------------------------------------------

@@ -68,6 +68,7 @@ async def observe(
         open_pods_price_usd=_open_price(observations, found),
         spent_usd=spent,
         paces={"template": _paces(Family.TEMPLATE_CREATE)},
+        created_s={"template": client.limits.ages_s(Family.TEMPLATE_CREATE)},
         refreshed=refresh,
     )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -22,14 +22,14 @@ from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
 from lium_plan.kinds.holdings import HELD, Held, Holdings, load_holdings
 from lium_plan.kinds.protocol import Json
 from lium_plan.lium.errors import LiumError, NotFoundError, PermissionError_
-from lium_plan.marks import lineage_mark, scope_mark
+from lium_plan.marks import scope_mark
 from lium_plan.money import rate
 from lium_plan.operations.connecting import Connection, api_failures, connect
 from lium_plan.operations.editing import open_ledger, owner_of
+from lium_plan.operations.known import Known, load_known
 from lium_plan.operations.outside import REAL, Outside
 from lium_plan.settings import Settings
 from lium_plan.state.journal import JournaledLedger
-from lium_plan.state.local import stacks_in
 from lium_plan.state.model import State
 from lium_plan.together import together
 from lium_plan.views.orphans_view import delete_spared
@@ -37,39 +37,6 @@ from lium_plan.views.orphans_view import delete_spared
 LOOK_EVERY_S = 2.0
 AGAIN_EVERY_S = 10.0
 """Between two tries of a delete that the server refuses for now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What the states of a directory hold, together."""
-
-    states: Mapping[str, State]
-    """By stack."""
-    ids: frozenset[str]
-    names: frozenset[str]
-    """Of what may exist though no record has its id yet."""
-
-    def by_mark(self, mark: str | None) -> State | None:
-        return next((state for state in self.states.values() if lineage_mark(state.lineage) == mark), None)
-
-
-def load_known(settings: Settings, outside: Outside = REAL) -> Known:
-    """Raises `Failure` (1) when one of them can't be read."""
-    states: dict[str, State] = {}
-    for stack in stacks_in(settings.state_dir):
-        state = outside.open_store(replace(settings, stack=stack)).load().state
-        if state is not None:
-            states[stack] = state
-    ids: set[str] = set()
-    names: set[str] = set()
-    for state in states.values():
-        ids |= {record.id for record in state.records.values() if record.id is not None}
-        ids |= {item.id for item in state.released}
-        names |= {item.name for item in state.watched}
-        for effect in state.open.values():
-            ids |= {str(effect.data[key]) for key in ("id", "pod_id") if effect.data.get(key)}
-            names |= {str(effect.data[key]) for key in ("pod_name", "name") if effect.data.get(key)}
-    return Known(states, frozenset(ids), frozenset(names))
 
 
 # --- looking -------------------------------------------------------------------------------------------------

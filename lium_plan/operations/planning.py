@@ -22,6 +22,7 @@ from lium_plan.manifest.model import Manifest
 from lium_plan.marks import lineage_mark
 from lium_plan.operations.adopting import with_found
 from lium_plan.operations.connecting import Connection, api_failures, connect, open_drivers
+from lium_plan.operations.known import other_states
 from lium_plan.operations.observing import load_feed, observe, without_known
 from lium_plan.operations.outside import REAL, Outside
 from lium_plan.operations.validating import load_manifest, refuse_state_in_files
@@ -192,7 +193,9 @@ async def _look_and_plan(
         refuse_state_in_files(settings, desired)
         connection.client.hide(_told_to_server(desired))
         with api_failures("look for what is to be taken in"):
-            observed = await with_found(connection.client, desired, state, observed)
+            observed = await with_found(
+                connection.client, desired, state, observed, lambda: other_states(settings, connection.outside)
+            )
     plan = plan_changes(
         desired,
         known,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from lium_plan.addresses import AddressError, parse_pattern, suggestion
@@ -30,7 +29,7 @@ def places(settings: Settings, pattern: str | None = None) -> tuple[Place, ...]:
     state = load_state(settings)
     records = [record for record in _pods(state) if pattern is None or _matches(pattern, record)]
     if pattern is not None and not records:
-        raise not_found(pattern, _pods(state))
+        raise _not_found(state, pattern, ("pod",))
     return tuple(_place(settings, record, _written(record)) for record in records if _written(record))
 
 
@@ -87,7 +86,7 @@ def one_record(state: State, address: str, kinds: tuple[str, ...]) -> Record:
     if len(first) == 1:
         return first[0]
     if not first:
-        raise not_found(address, candidates)
+        raise _not_found(state, address, kinds)
     names = ", ".join(str(record.address) for record in sorted(first, key=lambda record: record.address))
     message = f"{address} means {len(first)} of them: {names}"
     raise Failure(ExitCode.ERROR, (error("ambiguous-address", message, hint="name one of them"),))
@@ -104,9 +103,15 @@ def pod_under(state: State, record: Record) -> Record:
     return pod
 
 
-def not_found(address: str, candidates: Iterable[Record]) -> Failure:
-    hint = suggestion(address, (record.address for record in candidates)) or "nothing is there"
-    return Failure(ExitCode.ERROR, (error("not-in-state", f"{address} is not in the state", hint=hint),))
+def _not_found(state: State, address: str, kinds: tuple[str, ...]) -> Failure:
+    living = [record for record in state.records.values() if not record.deposed]
+    others = sorted({record.kind for record in living if record.kind not in kinds and _matches(address, record)})
+    message = f"{address} is not in the state"
+    if others:
+        message = f"the state has a {' and a '.join(others)} at {address}, but no {' or '.join(kinds)}"
+    close = suggestion(address, (record.address for record in living if record.kind in kinds))
+    hint = close or (None if others else "nothing is there")
+    return Failure(ExitCode.ERROR, (error("not-in-state", message, hint=hint),))
 
 
 def _matches(pattern: str, record: Record) -> bool:

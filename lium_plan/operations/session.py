@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
 from lium_plan.addresses import Address
-from lium_plan.diagnostics import Diagnostic, ExitCode
+from lium_plan.diagnostics import Diagnostic, ExitCode, Failure
 from lium_plan.engine.apply import Applier
 from lium_plan.engine.commitments import Commitments, Holding
 from lium_plan.engine.emitter import Emitter
@@ -95,6 +96,13 @@ class Session:
         return await look_and_plan(
             self.settings, self.connection, manifest, state, asked, born=born, market=market, reread=reread
         )
+
+    async def plan_again(self, state: State, *, request: PlanRequest | None = None) -> Planned:
+        """As `plan`, once something may have been sent: an interrupt ends it. Raises `Failure`, then with exit 7."""
+        planning = asyncio.ensure_future(self.plan(state, request=request))
+        if not await until_interrupted(planning, self.interrupt):
+            raise Failure(ExitCode.INTERRUPTED, ())
+        return planning.result()
 
     def open_run(
         self,
@@ -236,7 +244,7 @@ def only(planned: Planned, actions: tuple[Action, ...]) -> Planned:
     return replace(planned, plan=replace(planned.plan, actions=actions))
 
 
-async def until_interrupted(work: asyncio.Future[object], interrupt: Interrupt) -> bool:
+async def until_interrupted(work: asyncio.Future[Any], interrupt: Interrupt) -> bool:
     """Wait for `work`; False when an interrupt came first and cancelled it."""
     stopping = asyncio.ensure_future(interrupt.first.wait())
     await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -15,7 +15,6 @@ from lium_plan.kinds.protocol import Driver, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.lium.errors import LiumError
 from lium_plan.money import rate
-from lium_plan.operations.connecting import api_diagnostic
 from lium_plan.operations.planning import Planned
 from lium_plan.operations.session import Session, only, until_interrupted
 from lium_plan.planning.moving import targets
@@ -31,22 +30,17 @@ async def settle(
     outcome = session.outcome
     opened = tuple(ledger.state.open.values())
     run = session.open_run(ledger, drivers, _renting(planned))
-    settling = asyncio.ensure_future(recover(ledger.state.open, drivers, run))
-    if not await until_interrupted(settling, session.interrupt):  # type: ignore[arg-type]
+    settling = asyncio.ensure_future(recover(ledger.state.open, drivers, run, unanswered=LiumError))
+    if not await until_interrupted(settling, session.interrupt):
         outcome.codes.add(ExitCode.INTERRUPTED)
         return None
-    try:
-        recovery = settling.result()
-    except LiumError as failure:
-        outcome.diagnostics.append(api_diagnostic(failure, "settle what an earlier run left open"))
-        outcome.codes.add(ExitCode.PARTIAL)
-        return None
+    recovery = settling.result()
     outcome.proofs.extend(run.proofs)
     if recovery.unknown:
         outcome.diagnostics.extend(recovery.unknown)
         outcome.codes.add(ExitCode.UNKNOWN_OUTCOME)
     try:
-        again = await session.plan(ledger.state)
+        again = await session.plan_again(ledger.state)
     except Failure as failure:
         if not recovery.unknown:
             raise

@@ -53,7 +53,7 @@ def other_stacks(settings: Settings) -> str | None:
 
 def outputs(settings: Settings) -> Mapping[str, OutputValue]:
     """The outputs as the last apply left them."""
-    return {name: OutputValue(value) for name, value in load_state(settings).outputs.items()}
+    return {name: OutputValue(value, unknown=value is None) for name, value in load_state(settings).outputs.items()}
 
 
 def events(settings: Settings) -> tuple[AuditEvent, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,8 +14,9 @@ from lium_plan.answers import PodStatus, StatusAnswer, TaskStatus
 from lium_plan.diagnostics import Diagnostic, Failure, warning
 from lium_plan.kinds.logs import last_bytes, log_path
 from lium_plan.kinds.pod.lifetimes import TTL_TOLERANCE, moment, shown_moment
+from lium_plan.kinds.pod.orders import rented
 from lium_plan.kinds.pod.spec import if_dead
-from lium_plan.kinds.protocol import Json, Observation, Presence, Record
+from lium_plan.kinds.protocol import Json, Marked, Observation, OpenEffect, Presence, Record, Survey
 from lium_plan.lium.client import LiumClient
 from lium_plan.lium.errors import LiumError
 from lium_plan.marks import lineage_mark, scope_mark
@@ -44,8 +45,9 @@ async def status(settings: Settings, *, gpu: bool) -> StatusAnswer:
                 records, scope_mark=scope_mark(state.project, state.stack), lineage_mark=lineage_mark(state.lineage)
             )
         now = connection.client.server_time()
+        unsettled = tuple(_unsettled(state, survey.others))
         spent, visits = await together(
-            _bills(connection.client, records),
+            _bills(connection.client, [*records, *(found.record for found in unsettled)]),
             visit(
                 settings,
                 connection.outside.open_connector(),
@@ -55,17 +57,21 @@ async def status(settings: Settings, *, gpu: bool) -> StatusAnswer:
                 tails=True,
             ),
         )
-    pods = tuple(
-        _row(state, record, survey.observations[record.key], spent.get(record.key), visits, now) for record in records
+    pods = (
+        *(
+            _row(state, record, survey.observations[record.key], spent.get(record.key), visits, now)
+            for record in records
+        ),
+        *(_unsettled_row(state, found, spent.get(found.record.key), now) for found in unsettled),
     )
     tasks = _tasks(state)
     lines = _last_lines(settings, state, tasks, visits)
-    unbilled = [record for record in records if record.key not in spent]
+    unbilled = [record for record in (*records, *(found.record for found in unsettled)) if record.key not in spent]
     return StatusAnswer(
         pods,
         sum((pod.price_per_hour_usd for pod in pods), Decimal(0)),
         sum((pod.spent_usd for pod in pods), Decimal(0)),
-        _diagnostics(unbilled),
+        (*_diagnostics(unbilled), *_not_listed(state, survey)),
         tuple(_task(settings, record, visits, lines) for record in tasks),
     )
 
@@ -121,6 +127,70 @@ def _row(
         gpu_count=int(str(facts.get("gpu_count") or 0)),
         use=visits.uses.get(record.key),
     )
+
+
+# --- what the state has no record of yet ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsettled:
+    """A pod that is listed under a name of ours, though no record has it."""
+
+    record: Record
+    """As a recovery would make it; deposed, for its key to be nobody else's."""
+    seen: Observation
+    why: str
+
+
+def _unsettled(state: State, others: Iterable[Marked]) -> Iterator[_Unsettled]:
+    """Pods of rents without a recorded outcome, and under names that are being watched."""
+    rents = {effect.data.get("pod_name"): effect for effect in _open_rents(state)}
+    watched = {item.name: item.address for item in state.watched}
+    for pod in others:
+        since = pod.since or datetime.fromtimestamp(0, UTC)
+        facts: dict[str, Json] = {"node_id": pod.attributes.get("node_id"), "pod_name": pod.name}
+        if pod.name in rents:
+            record = rented(rents[pod.name], pod.id, since)
+            why = "its rent has no recorded outcome"
+        elif pod.name in watched:
+            record = Record(watched[pod.name], pod.id, "pending", {}, {"rented_at": since.isoformat()})
+            why = "its rent was settled as not done"
+        else:
+            continue
+        if pod.price_per_hour_usd is not None:
+            facts["price_per_hour_usd"] = str(pod.price_per_hour_usd)
+        status = pod.attributes.get("status")
+        seen = Observation(Presence.PRESENT, status if isinstance(status, str) else None)
+        attributes = {**record.attributes, **facts}
+        yield _Unsettled(replace(record, attributes=attributes, deposed=True), seen, f"{why}: apply settles it")
+
+
+def _unsettled_row(state: State, found: _Unsettled, bill: Decimal | None, now: datetime) -> PodStatus:
+    record = replace(found.record, deposed=False)
+    return replace(_row(state, record, found.seen, bill, Visits(), now), drift=(found.why,))
+
+
+def _not_listed(state: State, survey: Survey) -> Iterator[Diagnostic]:
+    """A rent that was sent may still come to be a pod."""
+    listed = {pod.name for pod in survey.others}
+    recorded = {record.attributes.get("pod_name") for record in state.records.values()}
+    for effect in _open_rents(state):
+        if effect.data.get("pod_name") in (listed | recorded):
+            continue
+        ceiling = Decimal(str(effect.data.get("ceiling_per_hour_usd") or 0))
+        yield warning(
+            "open-rent",
+            f"a rent has no recorded outcome, and no pod of its name is listed yet: it may cost up to {rate(ceiling)}",
+            address=str(effect.address),
+            hint="lium-plan apply settles it",
+        )
+
+
+def _open_rents(state: State) -> Iterator[OpenEffect]:
+    return (effect for effect in state.open.values() if effect.op == "rent")
+
+
+# --- one row -------------------------------------------------------------------------------------------------
 
 
 def _status(state: State, record: Record, seen: Observation, now: datetime) -> str:

@@ -14,7 +14,7 @@ from lium_plan.diagnostics import Diagnostic, error
 from lium_plan.kinds.desired import Desired
 from lium_plan.kinds.protocol import FieldChange, Verb
 from lium_plan.kinds.registry import kind
-from lium_plan.planning.importing import foreign_marks, idle_imports, imported, with_imports
+from lium_plan.planning.importing import idle_imports, imported, not_ours, taken_from_others, with_imports
 from lium_plan.planning.late import with_late
 from lium_plan.planning.moving import Moved, Relocated, relocate
 from lium_plan.planning.observed import Found, Observed
@@ -52,6 +52,7 @@ def begin(
         return Start(state, observed)
     moved = relocate(desired.moved, state, observed, wanted=desired.resources)
     found = imported(desired, moved.state, moved.observed)
+    allow_foreign = request.allow_foreign_lineage
     # Nothing that was made yet carries the mark of a state that is not born.
     known = moved.state if moved.state is not None else new_state(project, stack, lineage="", salt=salt)
     after, seen = with_imports(known, moved.observed, found)
@@ -59,8 +60,11 @@ def begin(
         after if found else moved.state,
         seen,
         (*_moves(moved), *(_adoption(desired, address, item) for address, item in found.items())),
-        (*foreign_marks(found, state), *idle_imports(desired, moved.state)),
-        tuple(_conflict(move) for move in moved.conflicts),
+        (*(taken_from_others(found) if allow_foreign else ()), *idle_imports(desired, moved.state)),
+        (
+            *(_conflict(move) for move in moved.conflicts),
+            *not_ours(desired.imports, found, allow_foreign=allow_foreign),
+        ),
     )
 
 

@@ -227,7 +227,7 @@ def guard_max_destroy(guarded: Guarded) -> Iterator[Diagnostic]:
         and not matches_any(allowed.patterns, decision.address)
     ]
     if len(lost) > limit:
-        named = _listed([str(decision.address) for decision in lost])
+        named = listed([str(decision.address) for decision in lost])
         yield error(
             "max-destroy",
             f"{counted(len(lost), 'running pod')} would be deleted, replaced or rebooted, and "
@@ -328,7 +328,7 @@ def runs(other: Marked) -> bool:
 def bill_of(pods: Sequence[Marked]) -> str:
     """What they cost together, and each: `$0.32/h: lp-… ($0.16/h), …`."""
     total = sum((pod.price_per_hour_usd or Decimal(0) for pod in pods), Decimal(0))
-    names = _listed([f"{pod.name} ({rate(pod.price_per_hour_usd or Decimal(0))})" for pod in pods])
+    names = listed([f"{pod.name} ({rate(pod.price_per_hour_usd or Decimal(0))})" for pod in pods])
     return f"{rate(total)}: {names}"
 
 
@@ -344,7 +344,8 @@ def guard_project(guarded: Guarded) -> Iterator[Diagnostic]:
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first of them, and how many more."""
     more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
 

@@ -2,7 +2,7 @@
 
 Owns when something may be taken over. What was found, and the record that would hold it, is in `Observed.imports`; the
 comparison that follows says what would be changed about it. Refuses what is not there, what this state has already,
-and pods that don't run. An import changes the state alone. Pure.
+pods that don't run, and what is somebody else's. An import changes the state alone. Pure.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from lium_plan.addresses import Address
 from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
 from lium_plan.kinds.desired import Desired, Import
 from lium_plan.kinds.protocol import Record
-from lium_plan.marks import lineage_mark
-from lium_plan.planning.observed import Found, Observed
+from lium_plan.planning.observed import Found, Holder, Observed
 from lium_plan.planning.situation import listing_key
 from lium_plan.state.model import State
 
@@ -100,14 +99,42 @@ def _refused(entry: Import, why: str) -> Diagnostic:
     )
 
 
-def foreign_marks(found: Mapping[Address, Found], state: State | None) -> Iterator[Diagnostic]:
-    """What carries another state's mark: two states must not manage one thing."""
-    own = lineage_mark(state.lineage) if state is not None else None
+# --- whose it is ---------------------------------------------------------------------------------------------
+
+
+def not_ours(imports: Iterable[Import], found: Mapping[Address, Found], *, allow_foreign: bool) -> Iterator[Diagnostic]:
+    """Why not to take over what is somebody else's, as errors: two states must not manage one thing."""
+    for entry in imports:
+        item = found.get(entry.address)
+        if item is None:
+            continue
+        if item.holder is not None:
+            yield replace(held_by(entry.id, item.holder), address=str(entry.address), position=entry.position)
+        elif item.lineage_mark is not None and not allow_foreign:
+            yield replace(foreign(entry.id, item.lineage_mark), address=str(entry.address), position=entry.position)
+
+
+def taken_from_others(found: Mapping[Address, Found]) -> Iterator[Diagnostic]:
+    """Warnings, of what is taken over although it carries another state's mark."""
     for address, item in found.items():
-        if item.lineage_mark is not None and item.lineage_mark != own:
+        if item.lineage_mark is not None:
             yield warning(
                 "other-lineage",
                 f"what is imported carries the mark of another state ({item.lineage_mark})",
                 address=str(address),
                 hint="make sure that nobody uses that state any more: it would manage the same thing",
             )
+
+
+def held_by(what: str, holder: Holder) -> Diagnostic:
+    if holder.address is None:
+        message = f"{what} may be stack {holder.stack}'s, where a creation has no settled outcome"
+        return error("in-state", message, hint=f"settle it there first: lium-plan --stack {holder.stack} apply")
+    release = f"lium-plan --stack {holder.stack} state rm '{holder.address}'"
+    message = f"{what} is in stack {holder.stack} already, as {holder.address}"
+    return error("in-state", message, hint=f"release it there first: {release}")
+
+
+def foreign(what: str, mark: str) -> Diagnostic:
+    hint = "if that state is lost: lium-plan state recover, or --allow-foreign-lineage for this one thing"
+    return error("foreign-lineage", f"{what} carries the mark of another state, {mark}", hint=hint)

@@ -21,14 +21,14 @@ from lium_plan.planning.bookkeeping import begin
 from lium_plan.planning.costs import Bill, bill, funds
 from lium_plan.planning.decisions import Decision, Decisions, decide
 from lium_plan.planning.exclusions import summary as why_excluded
-from lium_plan.planning.guards import GUARDS, Guarded, check_identity, hourly_limit, refusals
+from lium_plan.planning.guards import GUARDS, Guarded, check_identity, hourly_limit, listed, refusals
 from lium_plan.planning.late import late_rows
 from lium_plan.planning.observed import Observed, wait_s
 from lium_plan.planning.order import Graph
 from lium_plan.planning.placement import Need, Placed, place
 from lium_plan.planning.plan import Action, Cost, Market, Open, OutputValue, Plan, Summary
 from lium_plan.planning.renames import guard_renames
-from lium_plan.planning.rents import describe, node_of, placement_of, ttl_s
+from lium_plan.planning.rents import describe, expired_since, node_of, placement_of, ttl_s
 from lium_plan.planning.selection import select
 from lium_plan.planning.sequence import drop_what_is_still_used, sequence
 from lium_plan.planning.situation import Situation, situation
@@ -72,6 +72,7 @@ def make_plan(
     diagnostics.extend(_without_offer(placed))
     costs = bill(given, selection.kept, placed)
     diagnostics.extend(_without_ttl(given, costs))
+    diagnostics.extend(_past_their_ends(given))
     diagnostics.extend(_between_bounds(given))
     diagnostics.extend(_spent_unknown(given, costs))
     guarded = Guarded(given, selection.kept, costs, project, stack)
@@ -266,6 +267,22 @@ def _without_ttl(given: Situation, costs: Bill) -> Iterator[Diagnostic]:
         )
 
 
+def _past_their_ends(given: Situation) -> Iterator[Diagnostic]:
+    """With `--no-refresh`: what the state takes for running, and the server has probably taken away."""
+    if given.observed.refreshed or given.request.destroying:
+        return
+    pods = (record for record in given.records.values() if record.kind == "pod" and not record.deposed)
+    over = sorted(record.address for record in pods if expired_since(record, given.now) is not None)
+    if over:
+        yield warning(
+            "past-ttl",
+            f"by the state the time to live of {counted(len(over), 'pod')} has ended, and nobody looked whether "
+            f"they are gone: {listed([str(address) for address in over])}",
+            address=str(over[0]),
+            hint="the same without --no-refresh",
+        )
+
+
 def _spent_unknown(given: Situation, costs: Bill) -> Iterator[Diagnostic]:
     if given.policy.max_total_cost_usd is not None and given.observed.spent_usd is None and costs.rents:
         yield warning(
@@ -293,7 +310,8 @@ def _wait_s(observed: Observed, kept: Iterable[Decision]) -> float:
     for decision in kept:
         if decision.verb in (Verb.CREATE, Verb.REPLACE):
             counts[decision.address.kind] = counts.get(decision.address.kind, 0) + 1
-    return sum(wait_s(count, observed.paces.get(name, ())) for name, count in counts.items())
+    paces, created_s = observed.paces, observed.created_s
+    return sum(wait_s(count, paces.get(name, ()), created_s.get(name, ())) for name, count in counts.items())
 
 
 def _outputs(given: Situation, decisions: Decisions) -> Mapping[str, OutputValue]:

@@ -54,7 +54,8 @@ class JournaledLedger:
     """A `kinds.protocol.Ledger` over a store whose lock is held.
 
     `state` is what was loaded, or a new one with `born=False`: then the first entry writes its first snapshot, so that
-    a run without changes leaves no file. `heard` is told of every entry once it is durable.
+    a run without changes leaves no file. `heard` is told of every entry once it is durable. `now` dates the entries;
+    watched names are let go once `wall`, another clock, agrees that their time is over: one alone may jump.
     Every method that writes raises `Failure` when the entry could not be written; the state is then as before.
     """
 
@@ -65,6 +66,7 @@ class JournaledLedger:
         *,
         run: RunIdentity,
         now: Callable[[], datetime],
+        wall: Callable[[], datetime] | None = None,
         born: bool = True,
         heard: Callable[[Entry], None] | None = None,
     ) -> None:
@@ -72,6 +74,7 @@ class JournaledLedger:
         self._fold = Fold(state)
         self._run = run
         self._now = now
+        self._wall = wall
         self._born = born
         self._announced = False
         self._heard = heard
@@ -213,8 +216,8 @@ class JournaledLedger:
 
     def compact(self) -> State:
         """Write a snapshot, if there is anything that the last one lacks. Raises `Failure`; nothing is lost then."""
-        if self._announced:
-            now = self._now()
+        if self._announced and self._wall is not None:
+            now = min(self._now(), self._wall())
             for item in self.state.watched:
                 if item.until <= now:
                     self._write(Unwatch(item.name))

@@ -67,7 +67,7 @@ def plain(value: Any) -> Any:
 class EventStream:
     """Completes a stream: whatever the run's events were, `version` comes first and the exit code last."""
 
-    seq: int = -1
+    seq: int = 0
     opened: bool = False
     ended: bool = False
     told: set[Diagnostic] = field(default_factory=set)

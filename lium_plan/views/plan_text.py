@@ -118,7 +118,9 @@ def _nothing(plan: Plan) -> str:
     if not plan.complete:
         return f"Not all that is wanted can be reached now (stack {plan.stack}); the warnings say what is missing."
     after = plan.cost.after_per_hour_usd
-    return f"Everything is as the manifest says (stack {plan.stack}, {rate(after)})."
+    looked = (plan.options or {}).get("refresh", True)
+    alone = "" if looked else ", by the state alone: nobody looked"
+    return f"Everything is as the manifest says{alone} (stack {plan.stack}, {rate(after)})."
 
 
 # --- rows ------------------------------------------------------------------------------------------------------

@@ -41,14 +41,22 @@ def resource_json(record: Record, state: State) -> ResourceRow:
         "kind": record.kind,
         "id": record.id,
         "status": shown_status(record, state),
-        "attributes": {key: _attribute(key, value) for key, value in record.attributes.items()},
+        "attributes": _attributes(record.attributes),
         "depends_on": [str(address) for address in record.depends_on],
     }
 
 
+def _attributes(facts: Mapping[str, Json]) -> dict[str, Value]:
+    return {key: _attribute(key, value) for key, value in facts.items()}
+
+
+_NUMBERS = ("cuda", "download_mbps", "reliability")
+
+
 def _attribute(key: str, value: Json) -> Value:
-    """Money is kept exactly, as text; a document has it as a number. Times are in UTC, and end in `Z` there."""
-    if key.endswith("_usd") and isinstance(value, str):
+    """Money and measures are kept exactly, as text; a document has them as numbers. Times are in UTC, and end in `Z`
+    there."""
+    if (key.endswith("_usd") or key in _NUMBERS) and isinstance(value, str):
         try:
             return number(Decimal(value))
         except InvalidOperation:
@@ -104,9 +112,14 @@ def no_state_json(stack: str) -> Document:
     }
 
 
+def _begun(data: Mapping[str, Json]) -> dict[str, Value]:
+    offer = data.get("offer")
+    return {**_attributes(data), **({"offer": _attributes(offer)} if isinstance(offer, Mapping) else {})}
+
+
 def _open_json(effect: OpenEffect) -> Document:
     return {
         "address": str(effect.address),
         "since": stamp(effect.at),
-        "entry": {"number": effect.number, "op": effect.op, "run": effect.run, "data": plain(effect.data)},
+        "entry": {"number": effect.number, "op": effect.op, "run": effect.run, "data": _begun(effect.data)},
     }

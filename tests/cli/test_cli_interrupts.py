@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from terminals import Terminal
 
+from lium_plan.cli.session import Session
 from lium_plan.interrupts import SIGNALS, Interrupt
 
 
@@ -137,3 +138,51 @@ def test_a_signal_ends_a_question_at_once(tmp_path: Path, number: signal.Signals
         terminal.process.send_signal(number)
         assert terminal.end() == 7
         assert "interrupted" in terminal.shown
+
+
+# A name server that does not answer: the look-up of the event loop sits in a thread.
+LOOKING_UP = """
+import asyncio, atexit, os, signal, socket, sys, threading
+from lium_plan.cli.session import Session
+asked = threading.Event()
+def getaddrinfo(*args, **options):
+    asked.set()
+    threading.Event().wait()
+socket.getaddrinfo = getaddrinfo
+async def work(interrupt):
+    looking = asyncio.ensure_future(asyncio.get_running_loop().getaddrinfo("lium.io", 443))
+    while not asked.is_set():
+        await asyncio.sleep(0.01)
+    if {armed}:
+        interrupt.arm()
+    os.kill(os.getpid(), signal.SIGINT)
+    await (interrupt.first.wait() if {armed} else looking)
+    looking.cancel()
+atexit.register(print, "at exit")
+try:
+    Session().run(work)
+    print("saved")
+except KeyboardInterrupt:
+    print("interrupted")
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize(("armed", "said"), [(True, "saved"), (False, "interrupted")])
+def test_a_look_up_that_hangs_keeps_no_command_from_ending(armed: bool, said: str) -> None:
+    code = LOOKING_UP.format(armed=armed)
+    done = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=False, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (7, f"{said}\nat exit\n", "")
+
+
+def test_what_a_thread_does_for_the_loop_is_waited_for_while_it_runs() -> None:
+    def fails() -> None:
+        raise OSError("no such name")
+
+    async def work(interrupt: Interrupt) -> tuple[list[int], str]:
+        with pytest.raises(OSError) as raised:
+            await asyncio.to_thread(fails)
+        many = [asyncio.to_thread(lambda number=number: 2 * number) for number in range(100)]  # type: ignore[misc]
+        return await asyncio.gather(*many), str(raised.value)
+
+    assert Session().run(work) == ([2 * number for number in range(100)], "no such name")

@@ -118,6 +118,14 @@ def test_a_full_disk_under_json_into_is_told_and_stops_nothing() -> None:
     assert "not complete" in file.lost.message
 
 
+def test_half_a_character_is_written_as_json_writes_it(tmp_path: Path) -> None:
+    file = JsonFile(str(tmp_path / "e"))
+    file.write('"\ud800 é"\n')
+    file.close()
+    text = (tmp_path / "e").read_text(encoding="utf-8")
+    assert (text, json.loads(text)) == ('"\\ud800 é"\n', "\ud800 é")
+
+
 def test_a_place_that_cannot_be_written_is_refused_beforehand(tmp_path: Path) -> None:
     with pytest.raises(Failure):
         JsonFile(str(tmp_path / "no" / "e"))

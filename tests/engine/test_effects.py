@@ -160,6 +160,28 @@ def test_what_only_waits_for_its_turn_is_called_off_at_once_and_leaves_nothing(t
         assert it.ledger.state.sequence == 0
 
 
+def test_what_a_limit_refused_is_not_on_its_way(tmp_path: Path) -> None:
+    with opened(tmp_path) as it:
+
+        async def send(begin: Begin) -> None:
+            assert not begin.under_way
+            begin()
+            assert begin.under_way
+            begin.limited()
+            assert not begin.under_way
+            await asyncio.sleep(1000)
+
+        async def main() -> float:
+            task = asyncio.ensure_future(it.run.effect(POD, "rent", {}, send))
+            await asyncio.sleep(1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return asyncio.get_running_loop().time()
+
+        assert run_virtual(main()) == 1
+
+
 def test_its_turn_that_comes_after_the_interrupt_is_too_late(tmp_path: Path) -> None:
     with opened(tmp_path) as it:
 
@@ -267,7 +289,13 @@ class Settles:
                 raise ActionFailed(error("still-there", "it does not go"))
             case "interrupted":
                 raise Cancelled
+            case "unanswered":
+                raise Unanswered("GET /volumes: 500")
         return Settlement(Outcome.UNKNOWN, "nobody knows")
+
+
+class Unanswered(Exception):
+    """The API can't be asked."""
 
 
 def settled(it: Opened, *ops: str) -> tuple[Any, list[int], float]:
@@ -276,7 +304,7 @@ def settled(it: Opened, *ops: str) -> tuple[Any, list[int], float]:
         it.ledger.begin(parse(f"volume.v{number}"), op, {})
 
     async def main() -> tuple[Any, float]:
-        found = await recover(it.ledger.state.open, {"volume": cast(Any, driver)}, it.run)
+        found = await recover(it.ledger.state.open, {"volume": cast(Any, driver)}, it.run, unanswered=Unanswered)
         return found, asyncio.get_running_loop().time()
 
     found, took_s = run_virtual(main())
@@ -302,12 +330,17 @@ def test_everything_open_is_settled_side_by_side_in_its_order(tmp_path: Path) ->
 
 def test_what_stays_open_is_said_with_its_time_and_does_not_keep_the_others(tmp_path: Path) -> None:
     with opened(tmp_path) as it:
-        found, _, _ = settled(it, "odd", "made", "stuck")
+        found, _, _ = settled(it, "odd", "made", "stuck", "unanswered")
         assert found.settled == 1
-        assert it.open == ["odd", "stuck"]
+        assert it.open == ["odd", "stuck", "unanswered"]
         assert [(item.code, item.address, item.message) for item in found.unknown] == [
             ("unknown-outcome", "volume.v0", "odd of 2026-10-05 12:00Z: nobody knows"),
             ("unknown-outcome", "volume.v2", "stuck of 2026-10-05 12:00Z: it does not go"),
+            (
+                "unknown-outcome",
+                "volume.v3",
+                "unanswered of 2026-10-05 12:00Z: what it did to volume.v3 can't be looked for: GET /volumes: 500",
+            ),
         ]
         assert all("stays open in the journal" in str(item.hint) for item in found.unknown)
 

@@ -30,7 +30,7 @@ from lium_plan.planning.decisions import comparison_with
 from lium_plan.planning.late import at_their_places, with_late
 from lium_plan.planning.members import completed_fleets, completions_by_records, members_now
 from lium_plan.planning.moving import relocate, targets
-from lium_plan.planning.observed import Found, Late, Observed, Pace
+from lium_plan.planning.observed import Found, Holder, Late, Observed, Pace
 from lium_plan.planning.plan import Action, Plan
 from lium_plan.planning.planner import make_plan
 from lium_plan.planning.rents import due_at, host_of, ttl_s
@@ -347,7 +347,8 @@ def read_observed(case: Mapping[str, Any], state: State | None, project: str) ->
 
 
 def read_imports(case: Mapping[str, Any], desired: Desired, state: State | None) -> Iterator[tuple[Address, Found]]:
-    """`{ADDRESS: row}`: what an import finds. `absent`, or a row as in the state; `lineage=` is another state's mark."""
+    """`{ADDRESS: row}`: what an import finds. `absent`, or a row as in the state; `lineage=` is another state's mark,
+    `holder=STACK:ADDRESS` another stack that has it."""
     records = dict(state.records) if state is not None else {}
     for entry in desired.imports:
         row = case.get("imports", {}).get(str(entry.address), "absent")
@@ -356,13 +357,15 @@ def read_imports(case: Mapping[str, Any], desired: Desired, state: State | None)
             yield entry.address, Found(None, Observation(Presence.ABSENT))
             continue
         named, flags = words(row)
-        shown = {name: value for name, value in named.items() if name not in ("lineage", *WRITTEN)}
+        shown = {name: value for name, value in named.items() if name not in ("lineage", "holder", *WRITTEN)}
         fields = " ".join((*flags, *(f"{name}={value}" for name, value in shown.items())))
         record = record_of(resource, f"{fields} id={entry.id}", desired, records)
         inputs = {**record.inputs, **{name: value for name, value in named.items() if name in WRITTEN}}
         record = freeze_record(replace(record, inputs=inputs))
         records[record.key] = record
-        yield entry.address, Found(record, observation(record, named.get("shows", "")), named.get("lineage"))
+        stack, _, where = named.get("holder", "").partition(":")
+        holder = Holder(stack, parse(where)) if where else None
+        yield entry.address, Found(record, observation(record, named.get("shows", "")), named.get("lineage"), holder)
 
 
 LATE = "which appeared after its rent had been settled as not done"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 
 import pytest
@@ -309,6 +310,88 @@ def test_a_member_that_fails_otherwise_is_no_matter_of_the_range() -> None:
 
 
 # --- giving back -----------------------------------------------------------------------------------------------------
+
+
+GIVING_BACK = ApplyRequest(destroy_new_on_failure=True)
+
+
+def away_after_the_walk(world: World, *, times: int | None, status: int = 503) -> None:
+    """Every look at the account reads this once: the first one, the plan's, succeeds."""
+    world.fault({"do": "answer", "status": status}, method="GET", path="users/me", after=1, times=times)
+
+
+def test_giving_back_waits_for_a_server_that_is_away() -> None:
+    async def story(world: World) -> None:
+        no_more_after(world, 1)
+        away_after_the_walk(world, times=5)
+        ran = await world.apply(options=GIVING_BACK)
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert pods(world) == []
+        assert "not-given-back" not in ran.words
+
+    told(story, nodes=2)
+
+
+def test_what_could_not_be_given_back_is_named_with_its_price() -> None:
+    async def story(world: World) -> None:
+        no_more_after(world, 1)
+        away_after_the_walk(world, times=None)
+        ran = await world.apply(options=GIVING_BACK)
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert ran.took_s > GIVING_BACK.wait_timeout_s
+        assert re.search(
+            r"not-given-back: it was to be given back, and is still there: .*fleet.a\[0\] \(\$[\d.]+/h\)", ran.words
+        )
+        assert "GET /users/me: 503" in ran.words
+        assert len(pods(world)) == 1
+        world.clear_faults()
+        await emptied(world)
+
+    told(story, nodes=2)
+
+
+def test_an_interrupt_ends_the_wait_for_a_server_that_is_away() -> None:
+    async def story(world: World) -> None:
+        no_more_after(world, 1)
+        away_after_the_walk(world, times=None)
+        ran = await world.apply(options=GIVING_BACK, interrupt_after_s=(300,))
+        assert ran.code == ExitCode.INTERRUPTED, ran.words
+        assert ran.took_s < 302
+        assert "not-given-back: " in ran.words
+        world.clear_faults()
+        await emptied(world)
+
+    told(story, nodes=2)
+
+
+def test_a_look_for_refused_rents_that_fails_keeps_nothing_from_being_given_back() -> None:
+    async def story(world: World) -> None:
+        world.fault(WRONG_NO, **RENT, after=1)
+        no_more_after(world, 2)
+        away_after_the_walk(world, times=1, status=400)
+        ran = await world.apply(options=GIVING_BACK)
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert "look at the account: GET /users/me: 400" in ran.words
+        (late,) = world.open_charges("pod")
+        assert late.name in watched(world)
+        world.clear_faults()
+        await emptied(world)
+
+    told(story, nodes=2)
+
+
+def test_what_is_unknown_is_no_failure_and_nothing_is_given_back_for_it() -> None:
+    async def story(world: World) -> None:
+        nobody_knows = {"do": "answer", "status": 409, "code": "idempotency_outcome_unknown"}
+        world.fault(nobody_knows, **RENT, after=1, times=None)
+        ran = await world.apply(options=GIVING_BACK)
+        assert ran.code == ExitCode.UNKNOWN_OUTCOME, ran.words
+        assert "kept: nothing has failed" in ran.words
+        assert len(pods(world)) == 1
+        world.clear_faults()
+        await emptied(world)
+
+    told(story, nodes=2)
 
 
 def test_a_failed_run_gives_back_what_it_made_and_not_what_was_there() -> None:

@@ -188,9 +188,12 @@ def test_a_lost_rent_whose_events_can_not_be_read_is_waited_for() -> None:
 def test_a_creation_that_can_not_be_looked_for_is_unknown_not_failed() -> None:
     async def story(world: World) -> None:
         world.fault({"do": "answer", "status": 500, "where": "after"}, method="POST", path="docker-credentials")
-        world.fault({"do": "answer", "status": 500}, method="GET", path="docker-credentials", after=1, times=3)
+        world.fault({"do": "answer", "status": 500}, method="GET", path="docker-credentials", after=1, times=None)
         unsure = await world.apply()
         assert unsure.code == ExitCode.UNKNOWN_OUTCOME, unsure.words
+        assert "can't be looked for: GET /docker-credentials/: 500" in unsure.words
+        assert 60 < unsure.took_s < 80
+        world.clear_faults()
         state = world.state()
         assert state is not None
         assert [str(effect.address) for effect in state.open.values()] == ["credential.t"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from lium_plan.diagnostics import ExitCode
@@ -69,6 +71,31 @@ def test_a_volume_without_a_pod_to_use_it_is_billed_and_known() -> None:
 
 
 # --- several that could be it -------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_looked_for_hides_nothing_of_what_can() -> None:
+    """Two creations are open: of one there are two candidates, and the list that could tell of the other fails."""
+
+    async def story(world: World) -> None:
+        world.fault({"do": "lose_reply", "where": "before"}, method="POST", path="templates")
+        world.fault({"do": "delay", "seconds": 8}, method="POST", path="volumes")
+        killed = await world.apply(kill_after_s=1.0)
+        assert killed.code is None
+        await world.pass_time(30)
+        (ours,) = world.open_charges("volume")
+        twin = await somebody_makes(world, "/volumes", {"name": ours.name})
+        world.fault({"do": "answer", "status": 500}, method="GET", path="templates", times=None)
+        ran = await world.apply()
+        assert ran.code == ExitCode.UNKNOWN_OUTCOME, ran.words
+        assert ran.words.count("unknown-outcome: create of ") == 2
+        assert twin in ran.words
+        assert ours.object_id in ran.words
+        assert re.search(r"lp-\w+-\w+ can't be looked for: GET /templates: 500", ran.words)
+        world.clear_faults()
+        await somebody_deletes(world, f"/volumes/{twin}")
+        await mended(world)
+
+    told(story, manifest=fleet(more=VOLUME, tail=VOLUMES))
 
 
 def test_two_volumes_of_one_name_stop_with_8_and_are_named() -> None:

@@ -90,7 +90,7 @@ async def extending(world: World) -> Failure:
 def test_one_that_may_have_been_done_is_unknown_not_failed() -> None:
     async def story(world: World) -> None:
         assert (await world.apply()).code == 0
-        world.fault({"do": "answer", "status": 502, "where": "after"}, method="POST", path=PATH)
+        world.fault({"do": "answer", "status": 502, "where": "after"}, method="POST", path=PATH, times=3)
         world.fault({"do": "answer", "status": 503}, method="GET", path="pods", after=1, times=None)
         failure = await extending(world)
         assert failure.exit_code is ExitCode.UNKNOWN_OUTCOME

@@ -62,7 +62,7 @@ def writing(store: LocalStore) -> Iterator[JournaledLedger]:
     """A ledger under the lock; the lock is released at the end, nothing is compacted."""
     with asyncio.run(store.lock(owner(), timeout_s=0)):
         state = store.load().state
-        yield JournaledLedger(store, state or blank(), run=RUN, now=now, born=state is not None)
+        yield JournaledLedger(store, state or blank(), run=RUN, now=now, wall=now, born=state is not None)
 
 
 def fill(ledger: JournaledLedger) -> None:

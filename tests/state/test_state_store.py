@@ -297,14 +297,25 @@ def test_an_effect_ends_once(opener: Opener) -> None:
 
 def test_watched_names_go_when_their_time_is_over(opener: Opener) -> None:
     store = started(opener)
-    clock = [NOW]
-    ledger = JournaledLedger(store, blank(), run=RUN, now=lambda: clock[0])
+    clock, wall = [NOW], [NOW]
+    ledger = JournaledLedger(store, blank(), run=RUN, now=lambda: clock[0], wall=lambda: wall[0])
     ledger.watch("lp-x", address("fleet.x[0]"), NOW + timedelta(hours=24))
     assert [item.name for item in ledger.compact().watched] == ["lp-x"]
     clock[0] += timedelta(hours=25)
+    wall[0] += timedelta(hours=25)
     assert ledger.compact().watched  # nothing else changed: a run without changes writes nothing
     ledger.put(V)
     assert ledger.compact().watched == ()
+
+
+@pytest.mark.parametrize("later_h", [(48, 1), (1, 48), (48, None)])
+def test_one_clock_that_has_jumped_lets_no_watched_name_go(opener: Opener, later_h: tuple[int, int | None]) -> None:
+    store = started(opener)
+    now, wall = (None if hours is None else NOW + timedelta(hours=hours) for hours in later_h)
+    asked = None if wall is None else lambda: wall
+    ledger = JournaledLedger(store, blank(), run=RUN, now=lambda: now or NOW, wall=asked)
+    ledger.watch("lp-x", address("fleet.x[0]"), NOW + timedelta(hours=24))
+    assert ledger.compact().watched
 
 
 def test_the_audit_log_says_who_did_what_at_what_price(opener: Opener) -> None:

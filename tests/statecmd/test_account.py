@@ -423,6 +423,20 @@ def test_only_what_is_there_and_nobody_has_is_imported(box: Project) -> None:
     assert not (state_folder(box) / "prod.json").exists()
 
 
+def test_what_another_stack_has_is_imported_neither_by_a_command_nor_by_the_manifest(box: Project) -> None:
+    pod = box.resources("pod")["fleet.box[0]"]["id"]
+    box.write(ONE.replace("box:", "mine:") + f'imports: [{{to: "fleet.mine[0]", id: {pod}}}]\n')
+    other = ("--stack", "prod", "--allow-foreign-lineage")
+    for command in (("plan",), ("apply", "--auto-approve"), ("import", "fleet.mine[0]", pod)):
+        refused = box.run(*command, *other, expect=6)
+        assert "is in stack default already, as fleet.box[0]" in refused.err, refused
+        assert "lium-plan --stack default state rm 'fleet.box[0]'" in refused.err, refused
+    assert not (state_folder(box) / "prod.json").exists()
+    box.run("state", "rm", "fleet.box[0]", expect=0)
+    planned = box.run("plan", "--stack", "prod", expect=0)
+    assert "fleet.mine[0]" in planned.out, "the mark of a stack that lies here is no stranger's"
+
+
 def test_a_dry_import_writes_nothing(project: Project) -> None:
     id = foreign(project, "volume", name="results (2026)", description="of last year")
     project.write("version: 1\nproject: demo\n")

@@ -310,6 +310,31 @@ def test_status_says_what_a_plan_says_of_dead_pods_and_gives_them_no_price(proje
     assert total == rows["fleet.box[2]"]["price_per_hour_usd"] > 0
 
 
+def test_status_shows_what_a_killed_apply_has_rented(project: Project) -> None:
+    project.write(BOX)
+    assert project.crash("apply", "--auto-approve", at="answered POST /executors/*/rent #1").code == -9
+    rows, total = rows_of(project)
+    (pod,) = project.ledger("pod")
+    row = rows["fleet.box[0]"]
+    assert (row["id"], row["status"], row["gpu_count"]) == (pod["id"], "pending", 1)
+    assert total == row["price_per_hour_usd"] == pod["price_per_hour_usd"] > 0
+    assert row["drift"] == ["its rent has no recorded outcome: apply settles it"]
+    project.apply()
+    rows, again = rows_of(project)
+    assert (again, rows["fleet.box[0]"]["drift"]) == (total, [])
+
+
+def test_status_warns_of_a_rent_that_may_still_come_to_be_a_pod(project: Project) -> None:
+    project.write(BOX)
+    assert project.crash("apply", "--auto-approve", at="before POST /executors/*/rent #1").code == -9
+    told = project.run("status", expect=0)
+    assert told.out == "No pods.\n"
+    assert (
+        "fleet.box[0]: a rent has no recorded outcome, and no pod of its name is listed yet: it may cost up to $"
+        in (told.err)
+    ), told
+
+
 def test_status_takes_ends_within_the_tolerance_for_the_same_and_shows_others_readably(box: Project) -> None:
     end = datetime.fromisoformat(box.resources("pod")["fleet.box[0]"]["attributes"]["removal_at"])
     for minutes, drifts in ((2, 0), (60, 1)):

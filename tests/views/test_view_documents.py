@@ -59,7 +59,12 @@ def test_state_document() -> None:
     assert list(pod) == ["address", "kind", "id", "status", "attributes", "depends_on"]
     assert pod["attributes"]["price_per_hour_usd"] == 1.99
     assert pod["depends_on"] == ["volume.datasets"]
-    assert document["open"][0]["entry"]["op"] == "rent"
+    assert (pod["attributes"]["cuda"], pod["attributes"]["download_mbps"]) == (12.8, 4395.4)
+    entry = document["open"][0]["entry"]
+    assert entry["op"] == "rent"
+    assert entry["data"] == {
+        "node": "n-1", "ceiling_per_hour_usd": 0.176, "offer": {"price_per_hour_usd": 0.16, "cuda": 12.8},
+    }  # fmt: skip
     assert document["outputs"]["later"] == {"value": None, "sensitive": False, "unknown": True}
 
 

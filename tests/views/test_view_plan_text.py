@@ -187,6 +187,8 @@ def test_colours_only_when_told_and_around_the_same_text() -> None:
 def test_nothing_to_do() -> None:
     plan = replace(empty_plan(), cost=Cost(Decimal("1.99"), Decimal("1.99")))
     assert plan_text(plan) == "No changes. Everything is as the manifest says (stack default, $1.99/h).\n"
+    unseen = replace(plan, options={"refresh": False})
+    assert "as the manifest says, by the state alone: nobody looked (stack" in plan_text(unseen)
     assert plan_text(replace(plan, destroying=True)).startswith("No changes. Stack default holds nothing")
     assert "Not all that is wanted" in plan_text(replace(plan, complete=False))
     assert "could not be made" in plan_text(replace(plan, errored=True))

@@ -222,6 +222,14 @@ def report() -> RunReport:
     )
 
 
+BEGUN = {
+    "node": "n-1",
+    "ceiling_per_hour_usd": "0.17600",
+    "offer": {"price_per_hour_usd": "0.16", "cuda": "12.8"},
+}
+"""Of a rent, as the journal has it."""
+
+
 def state() -> State:
     records = (
         Record(parse("volume.datasets"), "v-1", "ready", {}, {"name": "datasets-lp"}),
@@ -235,6 +243,8 @@ def state() -> State:
                 "gpu": "H100",
                 "gpu_count": 1,
                 "price_per_hour_usd": "1.99",
+                "cuda": "12.8",
+                "download_mbps": "4395.4",
                 "host": "203.0.113.4",
                 "ssh_port": 2222,
                 "ports": {"8000": 40000},
@@ -250,6 +260,6 @@ def state() -> State:
         new_state("llm-lab", "default", lineage=LINEAGE, salt=b"x" * 32),
         serial=7,
         records={record.key: record for record in records},
-        open={3: OpenEffect(3, parse("fleet.trainers[3]"), "rent", AT, "r1", {"node": "n-1"})},
+        open={3: OpenEffect(3, parse("fleet.trainers[3]"), "rent", AT, "r1", BEGUN)},
         released=(Released("volume", "v-9", "old", AT),),
     )
