@@ -7,9 +7,10 @@ the next plan, which finds some moved and some not, sees the same thing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from lium_plan.addresses import Address, parse
-from lium_plan.kinds.protocol import Json, Verb
+from lium_plan.kinds.protocol import Json, Ledger, Record, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.moving import relinked
 from lium_plan.planning.observed import Found
@@ -27,11 +28,23 @@ def keep_books(actions: Iterable[Action], found: Mapping[Address, Found], ledger
     moves = {parse(str(action.source)): action.address for action in actions if action.verb is Verb.MOVE}
     _move(moves, ledger)
     for action in actions:
-        item = found.get(action.address) if action.verb is Verb.ADOPT else None
+        if action.verb is not Verb.ADOPT:
+            continue
+        left = ledger.record_by_key(str(action.source))
+        if left is not None and left.deposed:
+            reinstate(left, ledger)
+            continue
+        item = found.get(action.address)
         if item is not None and item.record is not None:
             ledger.put(item.record)
             ledger.tell(item.record.key, "adopt", f"done: {_taken_over(action)}")
             ledger.reclaim(str(item.record.id))
+
+
+def reinstate(left: Record, ledger: Ledger) -> None:
+    """What was to be replaced stands at its address again: nothing was made in its place."""
+    effect = ledger.begin(left.address, "reinstate", {"id": left.id})
+    ledger.done(effect, replace(left, deposed=False), removed=(left.key,))
 
 
 def _taken_over(action: Action) -> str:

@@ -282,6 +282,11 @@ class Ledger(Protocol):
         """All that is owned now, by key."""
         ...
 
+    @property
+    def open(self) -> Mapping[int, OpenEffect]:
+        """What has begun and not ended, by number."""
+        ...
+
     def watch(self, name: str, address: Address, until: datetime) -> None:
         """Remember a pod name that may still appear; what appears under it is ours."""
         ...

@@ -124,7 +124,7 @@ async def _ranged_fleets(
     fleets: Mapping[str, Fleet] = planned.desired.fleets if planned.desired is not None else {}
     forgiven: set[Address] = set()
     enough = False
-    for name, missing in _short_members(fleets, results).items():
+    for name, missing in _short_members(fleets, results, ledger).items():
         fleet = fleets[name]
         living = sum(_is_member(record, name, planned.observed, before) for record in ledger.records().values())
         if living < fleet.minimum:
@@ -160,14 +160,17 @@ def _is_member(record: Record, fleet: str, observed: Observed, before: Collectio
     return health(record, seen, observed.at).living
 
 
-def _short_members(fleets: Mapping[str, Fleet], results: Iterable[ActionResult]) -> dict[str, list[Address]]:
-    """Members of ranged fleets that failed for want of capacity, by fleet."""
+def _short_members(
+    fleets: Mapping[str, Fleet], results: Iterable[ActionResult], ledger: JournaledLedger
+) -> dict[str, list[Address]]:
+    """Members of ranged fleets that failed for want of capacity, by fleet; not those that were only to be replaced."""
     short: dict[str, list[Address]] = {}
     for result in results:
         fleet = fleets.get(result.address.name) if result.address.kind == "pod" else None
         if fleet is None or fleet.minimum == fleet.maximum or result.cause is None:
             continue
-        if result.kind is ResultKind.FAILED and result.cause.code == SHORT:
+        lacking = result.kind is ResultKind.FAILED and result.cause.code == SHORT
+        if lacking and ledger.record(result.address) is None:
             short.setdefault(fleet.name, []).append(result.address)
     return short
 

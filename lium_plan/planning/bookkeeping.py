@@ -1,4 +1,5 @@
-"""Bookkeeping: what a plan changes in the state alone, before everything else: late pods, moves, and imports.
+"""Bookkeeping: what a plan changes in the state alone, before everything else: late pods, pods whose successors were
+never made, moves, and imports.
 
 Owns the actions of the last two, and the state as all other decisions see it, with all done. None of it costs anything
 or waits for anything, so `--target` and `--exclude` leave it as it is. Pure.
@@ -19,6 +20,7 @@ from lium_plan.planning.late import with_late
 from lium_plan.planning.moving import Moved, Relocated, relocate
 from lium_plan.planning.observed import Found, Observed
 from lium_plan.planning.plan import Action
+from lium_plan.planning.reinstating import reinstated
 from lium_plan.planning.situation import listing_key
 from lium_plan.requests import PlanRequest
 from lium_plan.state.model import State, new_state
@@ -48,8 +50,11 @@ def begin(
     """A destruction, and a plan that only looks, take things where they are. Raises `Failure` (1) for a bad import."""
     if not request.refresh_only:
         state, observed = with_late(state, observed)
-    if desired is None or request.destroying or request.refresh_only or not (desired.moved or desired.imports):
+    if desired is None or request.destroying or request.refresh_only:
         return Start(state, observed)
+    state, observed, back = reinstated(state, observed, desired.resources)
+    if not (desired.moved or desired.imports):
+        return Start(state, observed, back)
     moved = relocate(desired.moved, state, observed, wanted=desired.resources)
     found = imported(desired, moved.state, moved.observed)
     allow_foreign = request.allow_foreign_lineage
@@ -59,7 +64,7 @@ def begin(
     return Start(
         after if found else moved.state,
         seen,
-        (*_moves(moved), *(_adoption(desired, address, item) for address, item in found.items())),
+        (*back, *_moves(moved), *(_adoption(desired, address, item) for address, item in found.items())),
         (*(taken_from_others(found) if allow_foreign else ()), *idle_imports(desired, moved.state)),
         (
             *(_conflict(move) for move in moved.conflicts),

@@ -220,13 +220,30 @@ def test_an_old_pod_outlives_a_replacement_that_found_nothing() -> None:
         assert (await world.apply()).code == 0
         (old,) = pods(world)
         world.fault(FULL, **RENT, times=None)
-        for request in (REPLACE, PlanRequest(), PlanRequest()):
-            ran = await world.apply(request=request)
-            assert ran.code == ExitCode.PARTIAL, ran.words
-            assert pods(world) == [old]
-        world.clear_faults()
+        ran = await world.apply(request=REPLACE)
+        assert ran.code == ExitCode.PARTIAL, ran.words
         await mended(world)
+        assert pods(world) == [old], "what it has is what is wanted"
+        world.clear_faults()
+        assert (await world.apply(request=REPLACE)).code == 0
         assert old not in pods(world)
+        await mended(world)
+
+    told(story, manifest=fleet(1, more=FIRST))
+
+
+def test_one_whose_replacement_was_killed_stands_at_its_address_again() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        (old,) = pods(world)
+        killed = await world.apply(request=REPLACE, crash_on=("journal done depose", "after", 1))
+        assert killed.code is None
+        state = world.state()
+        assert state is not None
+        assert "fleet.a[0]" not in state.records
+        await mended(world)
+        assert pods(world) == [old]
+        assert record(world).id == old
 
     told(story, manifest=fleet(1, more=FIRST))
 

@@ -275,7 +275,11 @@ class PodDriver:
                 run.ledger.done(begin(), replace(old, deposed=True), removed=(old.key,))
 
             await run.effect(step.address, "depose", {"id": old_id}, depose)
-            await self._rent_until_ready(step, run)
+            try:
+                await self._rent_until_ready(step, run)
+            except BaseException:
+                _reinstate(old, run)
+                raise
             return
         offer = step.offer
         if not run.force_replace:
@@ -489,6 +493,17 @@ def _told(ends: Mapping[str, tuple[str, str]]) -> str:
         f"{how} {f'{len(nodes)} nodes' if len(nodes) > 1 else f'node {nodes[0]}'}: {why}"
         for (how, why), nodes in alike.items()
     )
+
+
+def _reinstate(old: Record, run: Run) -> None:
+    """No successor was made, and none may still turn out to have been: the old pod stands at its address again."""
+    left = run.ledger.records().get(replace(old, deposed=True).key)
+    if left is None or run.ledger.record(old.address) is not None:
+        return
+    if any(effect.address == old.address for effect in run.ledger.open.values()):
+        return
+    effect = run.ledger.begin(left.address, "reinstate", {"id": left.id})
+    run.ledger.done(effect, replace(left, deposed=False), removed=(left.key,))
 
 
 def _switched(record: Record, effect: OpenEffect) -> Record:
