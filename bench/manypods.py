@@ -5,8 +5,8 @@
 The server runs at the pace of the real one, with a machine and an SSH server behind every pod. The fleet has no
 bootstrap: each pod is rented, waited for, logged into, and its GPUs are counted. Then all are destroyed, and proved so.
 Stalls are judged from the first change on: before it, while modules are loaded, nobody waits for anything. The two
-hundred machines live on the same cores as the process that is measured, so a stall on the wall may be theirs; the
-slowest steps are named with their own CPU time beside it.
+hundred machines live on the same cores as the process that is measured; they give way to it (nice 10), as if they were
+elsewhere. The slowest steps are named with their own CPU time beside the time on the wall.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def watched(project: Project, command: str) -> Watched:
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="lium-plan-many-") as folder:
         scratch = Path(folder)
-        with serving(scratch / "sim", "--nodes", str(2 * PODS), "--balance", "1000000", speed=1) as sim:
+        with serving(scratch / "sim", "--nodes", str(2 * PODS), "--balance", "1000000", speed=1, niceness=10) as sim:
             project = new_project(sim, "many", scratch)
             project.write(MANIFEST.replace("PODS", str(PODS)))
             made = watched(project, "apply")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -66,13 +67,15 @@ class Sim:
 
 
 @contextmanager
-def serving(scratch: Path, *options: str, speed: float = SPEED) -> Iterator[Sim]:
+def serving(scratch: Path, *options: str, speed: float = SPEED, niceness: int = 0) -> Iterator[Sim]:
     """A server with its own world, ended with SIGTERM; what it says goes to a file in `scratch`."""
     scratch.mkdir(parents=True, exist_ok=True)
     talk = scratch / "sim.log"
     arguments = ["sim", "serve", "--speed", f"{speed:g}", *options]
     with talk.open("w") as log, nursery().start(MAIN, arguments, stderr=log) as process:
         try:
+            if niceness:
+                os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
             assert process.stdout is not None
             first = process.stdout.readline()
             assert first.startswith("LIUM_BASE_URL=http://127.0.0.1:"), (first, talk.read_text())
