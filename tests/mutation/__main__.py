@@ -56,13 +56,16 @@ class Teller:
         self._started = self._told = monotonic()
         self._tried = 0
 
-    def __call__(self, trial: Trial) -> None:
+    def __call__(self, trial: Trial) -> bool:
+        """Whether it said how far it is."""
         self._tried += 1
         if not trial.verdict.noticed and trial.mutant.identity not in self._explained:
             say(f"{trial.verdict}: {trial.mutant}")
-        if monotonic() - self._told >= TELL_EVERY_S:
-            self._told = monotonic()
-            say(f"… {self._tried} tried in {self._told - self._started:.0f} s")
+        if monotonic() - self._told < TELL_EVERY_S:
+            return False
+        self._told = monotonic()
+        say(f"… {self._tried} tried in {self._told - self._started:.0f} s")
+        return True
 
 
 def main(
@@ -83,9 +86,14 @@ def main(
     done: list[Trial] = []
     red: list[str] = []
 
+    def remember() -> None:
+        noticed = {trial.mutant.identity: trial.by for trial in done if trial.verdict.noticed}
+        write_remembered(root / REMEMBERED, remembered | noticed)
+
     def note(trial: Trial) -> None:
         done.append(trial)
-        teller(trial)
+        if teller(trial):
+            remember()  # a run that is killed has not been for nothing
 
     try:
         for plan in plans:
@@ -97,8 +105,7 @@ def main(
         say(str(problem))
         return 1
     finally:
-        noticed = {trial.mutant.identity: trial.by for trial in done if trial.verdict.noticed}
-        write_remembered(root / REMEMBERED, remembered | noticed)
+        remember()
     code = report(done, explained, seconds=monotonic() - started)
     if red:
         say(f"{len(red)} tests fail on unchanged code: {', '.join(red)}")
