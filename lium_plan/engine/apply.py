@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -17,7 +17,7 @@ from lium_plan.engine.bookkeeping import is_bookkeeping, keep_books
 from lium_plan.engine.emitter import Emitter
 from lium_plan.engine.events import ActionResult, EventType, ResultKind
 from lium_plan.engine.run import EngineRun, price_of
-from lium_plan.engine.walk import Ending, remaining_s, walk
+from lium_plan.engine.walk import Ending, Walk, remaining_s
 from lium_plan.kinds.desired import Desired
 from lium_plan.kinds.protocol import ActionFailed, Cancelled, Comparison, Driver, Interrupted, Record, Step, Verb
 from lium_plan.kinds.registry import kind
@@ -25,6 +25,7 @@ from lium_plan.money import rate
 from lium_plan.planning.observed import Found
 from lium_plan.planning.order import Graph
 from lium_plan.planning.plan import Action, Plan
+from lium_plan.planning.rents import without_setup
 from lium_plan.state.entries import Released
 
 PROTECTION = "lifecycle.prevent_destroy"
@@ -67,6 +68,8 @@ class Applier:
         self._rescue = rescue
         self._started: dict[str, float] = {}
         self._urgency: Mapping[str, float] = {}
+        self._leaving: Mapping[str, str] = {}
+        """By the action that ends it, the remote id of what is billed."""
         self.results: list[ActionResult] = []
 
     async def apply(self, *, parallelism: int, stop: asyncio.Event) -> tuple[ActionResult, ...]:
@@ -75,7 +78,11 @@ class Applier:
         graph = Graph(self._actions, self._edges())
         takes_s = {identity: self._takes_s(action) for identity, action in self._actions.items()}
         self._urgency = remaining_s(graph, takes_s)
-        await walk(graph, self._perform, parallelism=parallelism, stop=stop, urgency=self._urgency, ended=self._ended)
+        walk = Walk(graph, self._perform, parallelism=parallelism, urgency=self._urgency, ended=self._ended)
+        leaving = dict(self._that_leave())
+        self._leaving = {identity: id for id, identity in leaving.items()}
+        with self._run.room.during(walk, leaving, self._run.phase):
+            await walk.run(stop)
         return tuple(self.results)
 
     def _keep_books(self) -> None:
@@ -107,6 +114,15 @@ class Applier:
                 for before in (at.get(address, ()) if ending and address != action.address else (str(address),))
             )
         return edges
+
+    def _that_leave(self) -> Iterator[tuple[str, str]]:
+        """The remote id of what is billed to the stack, and the last action on it, after which it isn't any more."""
+        ledger = self._run.ledger
+        for identity, action in self._actions.items():
+            if action.verb in (Verb.DESTROY, Verb.REPLACE) or action.releases:
+                record = ledger.record_by_key(identity) or ledger.record(action.address)
+                if record is not None and record.id is not None and price_of(record) is not None:
+                    yield record.id, identity
 
     async def _perform(self, identity: str) -> None:
         action = self._actions[identity]
@@ -142,6 +158,7 @@ class Applier:
                 ledger.release(Released(record.kind, record.id, _name_of(record), self._now(), told), key=identity)
             else:
                 ledger.remove(identity, action.reason or "gone")
+            self._keep_host(action)
             return
         resource = self._desired.resources.get(action.address) if self._desired is not None else None
         if action.verb is Verb.DESTROY:
@@ -164,8 +181,19 @@ class Applier:
                 self._urgency.get(identity, 0.0),
             )
             await self._drivers[action.address.kind].perform(step, self._run)
-        if resource is not None:
+        if resource is None:
+            self._keep_host(action)
+        else:
             self._keep_protection(action, resource.lifecycle.prevent_destroy)
+
+    def _keep_host(self, action: Action) -> None:
+        """Where something has ended that ran on a pod, the pod waits for it no more."""
+        host = self._run.ledger.record(action.address.host) if action.address.host is not None else None
+        if host is None or self._desired is None or action.address in self._desired.resources:
+            return
+        kept = without_setup(host, action.address)
+        if kept != host:
+            self._run.ledger.put(kept)
 
     def _is_protection_only(self, action: Action) -> bool:
         paths = {change.path for change in action.changes}
@@ -192,6 +220,8 @@ class Applier:
 
     def _ended(self, identity: str, ending: Ending) -> None:
         action = self._actions[identity]
+        if identity in self._leaving:
+            self._run.room.gone(self._leaving[identity])
         started = self._started.get(identity)
         seconds = 0.0 if started is None else asyncio.get_running_loop().time() - started
         kind_of_end, cause, because = self._judge(action, ending)

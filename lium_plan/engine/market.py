@@ -12,10 +12,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 
 from lium_plan.addresses import Address
-from lium_plan.diagnostics import error
+from lium_plan.diagnostics import Diagnostic, error
 from lium_plan.engine.commitments import Commitments
+from lium_plan.engine.room import Room
 from lium_plan.kinds.pod.offers import Feed, Offer, Requirement
 from lium_plan.kinds.protocol import ActionFailed, Claim
 from lium_plan.money import most, rate
@@ -37,6 +39,8 @@ class Limits:
     per_hour_usd: Decimal | None = None
     strict_offers: bool = False
     """Refuse rather than take another offer than the planned one."""
+    set_by: str = "policy.max_hourly_cost"
+    """What the limit per hour is written as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +91,13 @@ class Desk:
         ceilings: Mapping[Address, Decimal],
         commitments: Commitments,
         limits: Limits,
+        room: Room | None = None,
     ) -> None:
         """`load_feed` raises `ActionFailed` when the market can't be read.
 
         `needs` are those of every member there is, `renting` the members that this run sets out to rent for.
 
-        `planned` and `ceilings` are what the plan says of those.
+        `planned` and `ceilings` are what the plan says of those. `room`: what they may wait for under the limit.
         """
         self._load_feed = load_feed
         self._reading = asyncio.Lock()
@@ -109,6 +114,7 @@ class Desk:
         """Whose claims are on each node."""
         self._indexed = _Index(None)
         self._limits = limits
+        self._room_to_come = room or Room()
         self._refused: dict[Address, frozenset[str]] = {}
         self._refused_at: dict[str, float] = {}
         """When a node last said no to anybody, on the loop's clock."""
@@ -132,6 +138,16 @@ class Desk:
         if ceiling_per_hour_usd is not None:
             self._ceilings[address] = ceiling_per_hour_usd
         self.release(address)
+        while True:
+            claim = await self._choose(address, requirement, planned)
+            if self._has_room(claim):
+                return self._reserve(claim)
+            # The market may be another one by the time there is room.
+            if not await self._room_to_come.wait(address, partial(self._has_room, claim), self._limits.set_by):
+                raise ActionFailed(self._no_room(claim))
+
+    async def _choose(self, address: Address, requirement: Requirement, planned: Offer | None) -> Claim:
+        """The offer to take now, and the ceiling of its rent. Raises `ActionFailed` when there is none."""
         if self._limits.strict_offers:
             planned = planned or self._planned.get(address)
         feed = await self._fresh(FRESH_S)
@@ -150,7 +166,7 @@ class Desk:
         ceiling = self._ceilings.setdefault(address, ceiling_of(requirement, offer))
         if requirement.max_price_usd is not None:
             ceiling = min(ceiling, requirement.max_price_usd)
-        return self._reserve(Claim(address, offer, ceiling))
+        return Claim(address, offer, ceiling)
 
     def _standing(self, address: Address, feed: Feed, planned: Offer | None) -> Offer | None:
         """The planned offer as it is now, if it can still be had within its ceiling."""
@@ -258,19 +274,22 @@ class Desk:
 
     # --- money ---------------------------------------------------------------------------------------------------
 
-    def _reserve(self, claim: Claim) -> Claim:
+    def _has_room(self, claim: Claim) -> bool:
         limit = self._limits.per_hour_usd
-        committed = Decimal(0) if limit is None else self._commitments.total(but=claim.address)
-        if limit is not None and committed + claim.ceiling_per_hour_usd > limit:
-            raise ActionFailed(
-                error(
-                    "max-hourly-cost",
-                    f"this rent may cost up to {rate(claim.ceiling_per_hour_usd)}; {rate(committed)} of the limit of "
-                    f"{rate(limit)} is taken",
-                    address=str(claim.address),
-                    hint="raise policy.max_hourly_cost, or lower the fleet's max_price",
-                )
-            )
+        return limit is None or self._commitments.total(but=claim.address) + claim.ceiling_per_hour_usd <= limit
+
+    def _no_room(self, claim: Claim) -> Diagnostic:
+        limit = self._limits.per_hour_usd or Decimal(0)
+        committed = self._commitments.total(but=claim.address)
+        return error(
+            "max-hourly-cost",
+            f"this rent may cost up to {rate(claim.ceiling_per_hour_usd)}; {rate(committed)} of the limit of "
+            f"{rate(limit)} is taken",
+            address=str(claim.address),
+            hint=f"raise {self._limits.set_by}, or lower the fleet's max_price",
+        )
+
+    def _reserve(self, claim: Claim) -> Claim:
         free = 0 if self._feed is None else self._index(self._feed).free.get(claim.offer.node_id, 0)
         self._claims[claim.address] = _Claimed(claim, asyncio.get_running_loop().time(), free)
         self._on_node.setdefault(claim.offer.node_id, set()).add(claim.address)
@@ -292,8 +311,7 @@ class Desk:
         now = self._index(self._feed).find(claim.offer)
         if now is None or not self._keeps_to(claim.ceiling_per_hour_usd, claim.address, now):
             return False
-        limit = self._limits.per_hour_usd
-        return limit is None or self._commitments.total(but=claim.address) + claim.ceiling_per_hour_usd <= limit
+        return self._has_room(claim)
 
     def _keeps_to(self, ceiling: Decimal, address: Address, offer: Offer) -> bool:
         """Whether an offer costs no more than that now, and is not announced to before the time to live ends."""
@@ -306,12 +324,14 @@ class Desk:
     def rented(self, address: Address, price_per_hour_usd: Decimal) -> None:
         if address in self._claims:
             self._commitments.reserve(address, price_per_hour_usd)
+            self._room_to_come.changed()
 
     def release(self, address: Address) -> None:
         claimed = self._claims.pop(address, None)
         if claimed is not None:
             self._on_node[claimed.claim.offer.node_id].discard(address)
             self._commitments.release(address)
+            self._room_to_come.changed()
 
     # --- reading -------------------------------------------------------------------------------------------------
 

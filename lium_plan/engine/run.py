@@ -17,6 +17,7 @@ from lium_plan.addresses import Address
 from lium_plan.diagnostics import error
 from lium_plan.engine.emitter import Emitter
 from lium_plan.engine.events import EventType, Proof
+from lium_plan.engine.room import Room
 from lium_plan.expressions import ExpressionError, Reference, Text
 from lium_plan.kinds.desired import Desired
 from lium_plan.kinds.digests import content_digest
@@ -87,7 +88,9 @@ class EngineRun:
         now: Callable[[], datetime],
         stop: asyncio.Event,
         stop_now: asyncio.Event,
+        room: Room | None = None,
     ) -> None:
+        """`room`: what its market's rents wait for."""
         self.id = id
         self.ledger = ledger
         self.market = market
@@ -102,6 +105,7 @@ class EngineRun:
         self._now = now
         self._stop = stop
         self._stop_now = stop_now
+        self.room = room or Room()
 
     @property
     def interrupted(self) -> bool:
@@ -132,6 +136,7 @@ class EngineRun:
         )
 
     def proved(self, record: Record, *, removed_at: datetime | None, total_usd: Decimal | None) -> None:
+        self.room.gone(str(record.id))
         proof = Proof(str(record.address), str(record.id), True, removed_at, total_usd)
         self.proofs.append(proof)
         self._emitter.emit(

@@ -51,8 +51,7 @@ async def walk(
     When `stop` is set nothing more is started and what runs is cancelled; `perform` decides how fast that is. `ended`
     is told of every node once, in the order in which they end. Never raises what `perform` raised.
     """
-    walker = _Walker(graph, perform, parallelism, urgency or {}, ended)
-    return await walker.run(stop)
+    return await Walk(graph, perform, parallelism=parallelism, urgency=urgency, ended=ended).run(stop)
 
 
 def remaining_s(graph: Graph[str], seconds: Mapping[str, float]) -> Mapping[str, float]:
@@ -68,25 +67,34 @@ def remaining_s(graph: Graph[str], seconds: Mapping[str, float]) -> Mapping[str,
     return left
 
 
-class _Walker:
+class Walk:
+    """One `walk`, whose nodes may give up their place among those that run for a while."""
+
     def __init__(
         self,
         graph: Graph[str],
         perform: Callable[[str], Awaitable[None]],
+        *,
         parallelism: int,
-        urgency: Mapping[str, float],
-        ended: Callable[[str, Ending], None],
+        urgency: Mapping[str, float] | None = None,
+        ended: Callable[[str, Ending], None] = lambda _node, _ending: None,
     ) -> None:
-        self._graph = graph
+        """See `walk`."""
+        self.graph = graph
         self._perform = perform
         self._parallelism = parallelism or len(graph.order)
         self._ended = ended
         self._place = {node: index for index, node in enumerate(graph.order)}
-        self._turn = {node: (-urgency.get(node, 0.0), index) for node, index in self._place.items()}
+        urgent = urgency or {}
+        self._turn = {node: (-urgent.get(node, 0.0), index) for node, index in self._place.items()}
         self._waiting = {node: len(graph.before(node)) for node in graph.order}
         self._free = [(self._turn[node], node) for node in graph.order if not self._waiting[node]]
         heapq.heapify(self._free)
         self._running: dict[asyncio.Task[None], str] = {}
+        self._resting: dict[str, asyncio.Future[None]] = {}
+        """Of those that run, who has no place now."""
+        self._called: set[str] = set()
+        """Who of them is to have one as soon as there is one."""
         self._finished: list[asyncio.Task[None]] = []
         self._news = asyncio.Event()
         """Something has finished, or the walk is to stop."""
@@ -98,6 +106,8 @@ class _Walker:
             while (self._free and not stop.is_set()) or self._running:
                 if not stop.is_set():
                     self._start_what_is_free()
+                if not self._running:
+                    continue  # who was called has ended without its place
                 await self._news.wait()
                 self._news.clear()
                 if stop.is_set():
@@ -109,7 +119,7 @@ class _Walker:
             raise
         finally:
             stopping.cancel()
-        for node in self._graph.order:
+        for node in self.graph.order:
             if node not in self._endings:
                 self._end(node, INTERRUPTED)
         return self._endings
@@ -118,12 +128,41 @@ class _Walker:
         await stop.wait()
         self._news.set()
 
+    def runs(self, node: str) -> bool:
+        """Whether it has begun and not ended."""
+        return node in self._running.values()
+
+    async def rest(self, node: str) -> None:
+        """Give up the place of a node that runs until it is called, and has one again."""
+        turn = self._resting[node] = asyncio.get_running_loop().create_future()
+        self._news.set()
+        try:
+            await turn
+        finally:
+            self._resting.pop(node, None)
+
+    def call(self, node: str) -> None:
+        """End the rest of a node, if it does rest."""
+        if node in self._resting and node not in self._called:
+            self._called.add(node)
+            heapq.heappush(self._free, (self._turn[node], node))
+            self._news.set()
+
     def _start_what_is_free(self) -> None:
-        while self._free and len(self._running) < self._parallelism:
+        while self._free and len(self._running) - len(self._resting) < self._parallelism:
             _, node = heapq.heappop(self._free)
+            if node in self._called:
+                self._end_rest(node)
+                continue
             task = asyncio.ensure_future(self._perform(node))
             self._running[task] = node
             task.add_done_callback(self._note)
+
+    def _end_rest(self, node: str) -> None:
+        self._called.discard(node)
+        turn = self._resting.pop(node, None)
+        if turn is not None and not turn.done():  # else it has been cancelled meanwhile
+            turn.set_result(None)
 
     def _note(self, task: asyncio.Task[None]) -> None:
         self._finished.append(task)
@@ -150,7 +189,7 @@ class _Walker:
                 self._skip_what_waits_for(node)
             else:
                 self._end(node, DONE)
-                for after in self._graph.after(node):
+                for after in self.graph.after(node):
                     self._waiting[after] -= 1
                     if not self._waiting[after] and after not in self._endings:
                         heapq.heappush(self._free, (self._turn[after], after))
@@ -159,7 +198,7 @@ class _Walker:
         skipped: set[str] = set()
         pending = [node]
         while pending:
-            new = [after for after in self._graph.after(pending.pop()) if after not in skipped]
+            new = [after for after in self.graph.after(pending.pop()) if after not in skipped]
             skipped.update(new)
             pending.extend(new)
         for after in sorted(skipped, key=self._place.__getitem__):

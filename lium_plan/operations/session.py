@@ -16,6 +16,7 @@ from lium_plan.engine.commitments import Commitments, Holding
 from lium_plan.engine.emitter import Emitter
 from lium_plan.engine.events import ActionResult, Proof, ResultKind
 from lium_plan.engine.market import Desk, Limits
+from lium_plan.engine.room import Room
 from lium_plan.engine.run import EngineRun
 from lium_plan.interrupts import Interrupt
 from lium_plan.kinds.pod.offers import Feed
@@ -29,6 +30,7 @@ from lium_plan.operations.connecting import Connection, api_diagnostic
 from lium_plan.operations.interruptions import Rescuer
 from lium_plan.operations.observing import load_feed
 from lium_plan.operations.planning import Planned, look_and_plan
+from lium_plan.planning.guards import hourly_limit_name
 from lium_plan.planning.placement import Need
 from lium_plan.planning.plan import Action
 from lium_plan.planning.refreshing import takeovers
@@ -112,10 +114,11 @@ class Session:
         *,
         destroying: bool | None = None,
     ) -> EngineRun:
+        room = Room()
         return EngineRun(
             id=self.run_id,
             ledger=ledger,
-            market=self._desk(ledger, planned),
+            market=self._desk(ledger, planned, room),
             drivers=drivers,
             desired=planned.desired,
             destroying=self.request.destroying if destroying is None else destroying,
@@ -125,9 +128,10 @@ class Session:
             now=self.connection.client.server_time,
             stop=self.interrupt.first,
             stop_now=self.interrupt.second,
+            room=room,
         )
 
-    def _desk(self, ledger: JournaledLedger, planned: Planned) -> Desk:
+    def _desk(self, ledger: JournaledLedger, planned: Planned, room: Room) -> Desk:
         resources = planned.desired.resources if planned.desired is not None else {}
         needs, offers, ceilings = {}, {}, {}
         for address, resource in resources.items():
@@ -155,8 +159,14 @@ class Session:
             commitments=Commitments(
                 _Books(ledger, planned, self.connection.poller).changes, lambda: _open_rents(ledger)
             ),
-            limits=Limits(planned.plan.cost.ceiling_per_hour_usd, self.options.strict_offers),
+            limits=self._limits(planned),
+            room=room,
         )
+
+    def _limits(self, planned: Planned) -> Limits:
+        limit = planned.plan.cost.ceiling_per_hour_usd
+        set_by = hourly_limit_name(limit, self.request)
+        return Limits(limit, self.options.strict_offers, set_by)
 
     async def _read_market(self) -> Feed:
         """Raises `ActionFailed`: whoever wanted it for a rent may try again, as its fleet says."""

@@ -41,8 +41,9 @@ class Line:
 class Bill:
     before_per_hour_usd: Decimal
     lines: tuple[Line, ...]
-    overlap_per_hour_usd: Decimal
-    """What runs beside its successor for a while: the old halves of create-first replacements, also of earlier runs."""
+    overlapping: tuple[Decimal, ...]
+    """USD per hour of each pod that runs beside its successor for a while: the old halves of create-first replacements,
+    also of earlier runs."""
     at: datetime
     spent_usd: Decimal = ZERO
     """What the stack has cost so far: by the server's statements, else what its living pods have cost by their age."""
@@ -54,7 +55,7 @@ class Bill:
     @property
     def worst_per_hour_usd(self) -> Decimal:
         """With every new pod at its ceiling, and the old ones beside those that come first."""
-        return sum((line.ceiling_per_hour_usd for line in self.lines), self.overlap_per_hour_usd)
+        return sum((line.ceiling_per_hour_usd for line in self.lines), sum(self.overlapping, ZERO))
 
     @property
     def rents(self) -> tuple[Line, ...]:
@@ -117,8 +118,9 @@ def bill(situation: Situation, kept: Sequence[Decision], placed: Mapping[Address
     ]
     lines.extend(_new_lines(situation, kept, placed))
     halves = (decision.record for decision in kept if decision.second_half or decision.awaits_successor)
-    overlap = sum((_price(situation, record) for record in halves if record is not None), ZERO)
-    return Bill(before, tuple(lines), overlap, situation.now, _spent(situation, running))
+    prices = (_price(situation, record) for record in halves if record is not None)
+    overlapping = tuple(price for price in prices if price)
+    return Bill(before, tuple(lines), overlapping, situation.now, _spent(situation, running))
 
 
 def _spent(situation: Situation, running: Sequence[tuple[Record, Decimal]]) -> Decimal:

@@ -22,6 +22,7 @@ from lium_plan.planning.costs import Bill, funds
 from lium_plan.planning.decisions import Decision
 from lium_plan.planning.rents import due_at, health, ttl_s
 from lium_plan.planning.situation import Situation
+from lium_plan.requests import PlanRequest
 from lium_plan.state.model import State
 
 TAKING = frozenset({Verb.DESTROY, Verb.REPLACE, Verb.REBOOT})
@@ -82,18 +83,37 @@ def hourly_limit(situation: Situation) -> Decimal | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
+def hourly_limit_name(limit: Decimal | None, request: PlanRequest) -> str:
+    """What has to be raised for that limit to be higher."""
+    by_flag = limit is not None and limit == request.max_hourly_cost_usd
+    return "--max-hourly-cost" if by_flag else "policy.max_hourly_cost"
+
+
 def guard_hourly_cost(guarded: Guarded) -> Iterator[Diagnostic]:
     limit, worst = hourly_limit(guarded.situation), guarded.bill.worst_per_hour_usd
     if limit is None or not guarded.renting or worst <= limit:
         return
-    new = len(guarded.bill.rents)
-    rest = len(guarded.bill.lines) - new
     yield error(
         "hourly-cost",
-        f"this could cost {rate(worst, limit)}, over the limit of {rate(limit, worst)}: {new} new pods at their "
-        f"ceilings, and {rest} that run already",
-        hint="lower `nodes`, set a `max_price` below what the limit allows, or raise `max_hourly_cost`",
+        f"this could cost {rate(worst, limit)}, over the limit of {rate(limit, worst)}: {_what_runs(guarded.bill)}",
+        hint="lower `nodes`, set a `max_price` below what the limit allows, or raise "
+        f"`{hourly_limit_name(limit, guarded.situation.request)}`",
     )
+
+
+def _what_runs(bill: Bill) -> str:
+    """`2 new pods at their ceilings, 1 that runs already, and 2 old ones until their successors are ready`."""
+    new, old = len(bill.rents), len(bill.overlapping)
+    kept = len(bill.lines) - new
+    parts = (
+        f"{counted(new, 'new pod')} at {'its ceiling' if new == 1 else 'their ceilings'}",
+        f"{kept} that {'runs' if kept == 1 else 'run'} already" if kept else "",
+        f"{counted(old, 'old one')} until {'its successor is' if old == 1 else 'their successors are'} ready"
+        if old
+        else "",
+    )
+    *first, last = (part for part in parts if part)
+    return f"{', '.join(first)}, and {last}" if first else last
 
 
 def guard_total_cost(guarded: Guarded) -> Iterator[Diagnostic]:

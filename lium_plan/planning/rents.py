@@ -6,6 +6,7 @@ The only module of planning that knows the pods' spec, so that planner and guard
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -94,6 +95,13 @@ def is_being_extended(record: Record, drift: str | None, open_effects: Iterable[
     return drift == TTL_CHANGED and any(
         effect.op == EXTEND and effect.address == record.address for effect in open_effects
     )
+
+
+def without_setup(pod: Record, ended: Address) -> Record:
+    """A pod once something on it is no longer declared: where that was its bootstrap, it is ready without one."""
+    if ended.kind != "bootstrap" or not pod.inputs.get("bootstrapped"):
+        return pod
+    return replace(pod, inputs={**pod.inputs, "bootstrapped": False})
 
 
 def removal_at(record: Record, observation: Observation | None) -> datetime | None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
-from lium_plan.engine.walk import Ending, remaining_s, walk
+from lium_plan.engine.walk import Ending, Walk, remaining_s, walk
 from lium_plan.planning.order import Graph
 from tests.support.virtual import run_virtual
 
@@ -258,3 +258,64 @@ def test_cancelled_at_the_moment_when_the_only_one_ends_it_is_told_of_too() -> N
 
     run_virtual(main())
     assert work.told == ["a"]
+
+
+# --- rests -----------------------------------------------------------------------------------------------------------
+
+
+def test_who_rests_leaves_its_place_to_others_and_goes_on_when_there_is_one_again() -> None:
+    """`a` waits for `c`, which could not begin beside it and `b`; it goes on before `d`, which is less urgent."""
+    order: list[str] = []
+
+    async def perform(node: str) -> None:
+        order.append(f"{node} begins")
+        if node == "a":
+            await walk.rest("a")
+        await asyncio.sleep(1)
+        if node == "c":
+            walk.call("a")
+            walk.call("a")
+            walk.call("nobody")
+        order.append(f"{node} ends")
+
+    walk = Walk(Graph("abcd", {"c": "b"}), perform, parallelism=1, urgency={"a": 9, "b": 8, "c": 8})
+    endings = run_virtual(walk.run(asyncio.Event()))
+    assert all(ending.done for ending in endings.values())
+    assert order == [
+        f"{node} {what}"
+        for node, what in zip("abbccadd", ["begins", *["begins", "ends"] * 2, "ends", "begins", "ends"], strict=True)
+    ]
+
+
+def test_a_stop_ends_a_rest() -> None:
+    async def perform(node: str) -> None:
+        await walk.rest(node)
+
+    walk = Walk(Graph("ab", {"b": "a"}), perform, parallelism=1)
+
+    async def main() -> Mapping[str, Ending]:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().call_later(5, stop.set)
+        return await walk.run(stop)
+
+    assert {node for node, ending in run_virtual(main()).items() if ending.interrupted} == {"a", "b"}
+
+
+def test_who_gives_up_resting_when_it_is_called_is_not_begun_twice() -> None:
+    begun: list[str] = []
+
+    async def perform(node: str) -> None:
+        begun.append(node)
+        if node == "b":
+            await asyncio.sleep(1)
+            walk.call("a")
+            await asyncio.sleep(1)
+            return
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.5):
+                await walk.rest("a")
+        await asyncio.sleep(5)
+
+    walk = Walk(Graph("ab", {}), perform, parallelism=1)
+    assert all(ending.done for ending in run_virtual(walk.run(asyncio.Event())).values())
+    assert begun == ["a", "b"]

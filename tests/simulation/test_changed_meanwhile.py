@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from lium_plan.views.state_json import shown_status
 from tests.simulation.manifests import fleet
 from tests.simulation.telling import RENT, emptied, mended, record, rents, told
 from tests.support.world import World
+from tests.support.world_machines import Behaviour
 
 UNSEEN = ("GET /pods", "before", 2)
 """The first list after the rents."""
@@ -59,3 +61,23 @@ def test_one_that_is_not_what_was_ordered_is_given_back_all_the_same(change: str
         await emptied(world)
 
     told(story, manifest=fleet(1, more=BOOTSTRAP))
+
+
+@pytest.mark.parametrize("exit_status", [0, 1])
+def test_a_pod_whose_bootstrap_is_no_longer_declared_is_ready_without_one(exit_status: int) -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == (3 if exit_status else 0)
+        world.write("lium.yaml", fleet(1))
+        await mended(world)
+        state = world.state()
+        assert state is not None
+        assert shown_status(record(world), state) == "ready"
+        world.write("lium.yaml", fleet(1, more=BOOTSTRAP))
+        assert (await world.apply()).code == (3 if exit_status else 0)
+        state = world.state()
+        assert state is not None
+        assert shown_status(record(world), state) == ("bootstrap-failed" if exit_status else "ready")
+        await emptied(world)
+
+    behaviours = (Behaviour("make ready", exit_status=exit_status),)
+    told(story, manifest=fleet(1, more=BOOTSTRAP), behaviours=behaviours)

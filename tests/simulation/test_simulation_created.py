@@ -236,7 +236,7 @@ def test_one_whose_replacement_was_killed_stands_at_its_address_again() -> None:
     async def story(world: World) -> None:
         assert (await world.apply()).code == 0
         (old,) = pods(world)
-        killed = await world.apply(request=REPLACE, crash_on=("journal done depose", "after", 1))
+        killed = await world.apply(request=REPLACE, crash_on=("journal done", "after", 1))
         assert killed.code is None
         state = world.state()
         assert state is not None
