@@ -173,19 +173,25 @@ def to_second(at: datetime) -> str:
 
 def lock_held(stack: str, path: Path, owner: Owner | None) -> Failure:
     """Exit 5: who, where, since when, alive or not."""
+    hint = "wait for it with --lock-timeout 5m; the lock frees itself when its process ends"
     if owner is None:
         message = f"the state of stack {stack} is locked by a process that left no record in {path}"
     else:
+        lives = liveness(owner)
+        if owner.command == "lium-plan apply" and lives is not Liveness.DEAD:
+            hint += (
+                f". If it only waits for tasks: Ctrl-C there (kill -INT {owner.pid} on {owner.host}) leaves them "
+                "running, and the next apply attaches to them"
+            )
         alive = {
             Liveness.ALIVE: "that process is running",
             Liveness.DEAD: "that process is gone, but a child of it still holds the lock",
             Liveness.UNKNOWN: "whether it still runs can't be seen from here",
-        }[liveness(owner)]
+        }[lives]
         message = (
             f"the state of stack {stack} is locked by {owner.who} since {to_second(owner.since)}: `{owner.command}`, "
             f"run {owner.run}, pid {owner.pid} on {owner.host}; {alive}"
         )
-    hint = "wait for it with --lock-timeout 5m; the lock frees itself when its process ends"
     return Failure(ExitCode.LOCKED, (error("lock-held", message, hint=hint),))
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import select
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.support.nursery import ROOT
 from tests.support.projects import Done, Project, new_project, stop
 
 MANIFEST = """\
@@ -67,3 +72,26 @@ def test_both_end_and_speak_alike(project: Project, another: Project) -> None:
     assert {path.name for path in (project.folder / "state").iterdir()} == {
         path.name for path in (another.folder / "state").iterdir()
     }
+
+
+ORPHANING = """
+from tests.support.nursery import SIM, nursery
+running = nursery().start(SIM, ["--no-machines"])
+running.stdout.readline()
+print(nursery()._process.pid, running.pid, flush=True)
+running.wait()
+"""
+
+
+def test_nothing_outlives_whoever_started_it() -> None:
+    """Killed, nobody ends the process that forks, nor what it has started."""
+    with subprocess.Popen([sys.executable, "-c", ORPHANING], cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        others = [os.pidfd_open(int(pid)) for pid in parent.stdout.readline().split()]
+        parent.kill()
+    try:
+        for other in others:
+            assert select.select([other], [], [], 20)[0], "it still runs"
+    finally:
+        for other in others:
+            os.close(other)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +15,8 @@ import pytest
 from state_samples import NOW, blank, local, owner
 
 from lium_plan.diagnostics import ExitCode, Failure
+from lium_plan.operations.checking import _state
+from lium_plan.settings import Flags, resolve
 from lium_plan.state.lock import Liveness, liveness, lock_held, process_started, read_owner
 
 
@@ -45,6 +50,18 @@ def test_another_host_can_not_be_judged() -> None:
 def test_messages_for_every_owner() -> None:
     assert "is gone" in str(lock_held("prod", Path("prod.lock"), replace(owner(), pid=ended_pid())))
     assert "no record" in str(lock_held("prod", Path("prod.lock"), None))
+
+
+@pytest.mark.parametrize(
+    ("command", "pid", "way_out"),
+    [("lium-plan apply", os.getpid(), True), ("lium-plan apply", 0, False), ("lium-plan destroy", os.getpid(), False)],
+    ids=("alive", "gone", "a destroy"),  # the same in every process that collects them
+)
+def test_an_apply_that_waits_for_tasks_may_be_interrupted(command: str, pid: int, way_out: bool) -> None:
+    held = lock_held("prod", Path("prod.lock"), replace(owner(), command=command, pid=pid or ended_pid()))
+    (found,) = held.diagnostics
+    assert (f"kill -INT {pid} on" in str(found.hint)) is way_out
+    assert ("leaves them running, and the next apply attaches to them" in str(found.hint)) is way_out
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\0", b'{"who": 1}'])
@@ -90,3 +107,39 @@ def test_a_hold_that_can_not_be_read_blocks_until_it_is_lifted(tmp_path: Path, c
         store.held(NOW)
     assert store.unhold()
     asyncio.run(store.lock(owner(), timeout_s=0)).release()
+
+
+@contextmanager
+def nobody_special(folder: Path) -> Iterator[None]:
+    """For root, who may write everywhere: as somebody else, to whom the folder belongs."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, 65534, 65534)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_nobody_begins_where_no_snapshot_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock and the journal are there and can be written; a new file beside them can't."""
+    monkeypatch.chdir(tmp_path)
+    store = local(Path("state"))
+    with asyncio.run(store.lock(owner(), timeout_s=0)):
+        store.load()
+        store.compact(blank())
+    settings = resolve(Flags(state="file:state"), {}, tmp_path)
+    Path("state").chmod(0o555)
+    try:
+        with nobody_special(tmp_path), pytest.raises(Failure) as caught:
+            asyncio.run(local(Path("state")).lock(owner(), timeout_s=0))
+        with nobody_special(tmp_path):
+            check = _state(settings)
+    finally:
+        Path("state").chmod(0o755)
+    assert caught.value.exit_code is ExitCode.ERROR
+    assert "no file can be made in state" in str(caught.value)
+    assert check.ok is False

@@ -2,7 +2,8 @@
 
 Most of what a start of `lium-plan` takes is loading it. Here one process has loaded it and forks for each command: that
 is a process like any other, with the arguments, directory, environment and streams it was given, that hears signals and
-can be killed. What differs: it has loaded every module of ours, and no stream of it is a terminal.
+can be killed. What differs: it has loaded every module of ours, no stream of it is a terminal, and it ends with whoever
+started it, however that ends.
 
     started = nursery().start(MAIN, ["plan"], cwd=folder, env=environ)
     out, err = started.communicate(timeout=60)
@@ -11,12 +12,14 @@ can be killed. What differs: it has loaded every module of ours, and no stream o
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
 import os
 import pkgutil
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -38,6 +41,8 @@ _LATE = (
 )  # fmt: skip
 """What our modules load when they need it."""
 _LARGEST_REQUEST = 1 << 18
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Started:
@@ -240,8 +245,10 @@ def _until_forked(asking: socket.socket) -> dict[str, Any]:
             if not message:
                 os._exit(0)
             report = socket.socket(fileno=passed.pop())
+            forking = os.getpid()
             pid = os.fork()
             if pid == 0:
+                _end_with(forking)
                 for number, handle in enumerate(passed):
                     os.dup2(handle, number)
                 for other in (report, *(other for _, other in children.values())):
@@ -254,6 +261,14 @@ def _until_forked(asking: socket.socket) -> dict[str, Any]:
                 os.close(handle)
             _tell(report, pid)
             children[os.pidfd_open(pid)] = pid, report
+
+
+def _end_with(parent: int) -> None:
+    """Have this process killed when its parent ends: nobody is left then who would end it."""
+    if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _tell(report: socket.socket, number: int) -> None:
