@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lium_plan.cli.session import Session
 from lium_plan.cli.verb import json_option, verb
 from lium_plan.diagnostics import ExitCode
@@ -22,5 +24,6 @@ def command(session: Session, as_json: bool) -> ExitCode:
     if as_json:
         session.printer.json(doctor_json(checks))
     else:
+        checks = tuple(replace(check, cure=check.cure and session.typed(check.cure)) for check in checks)
         session.printer.out(doctor_text(checks, settings.described(), session.printer.out_paint))
     return ExitCode.ERROR if any(check.ok is False for check in checks) else ExitCode.OK

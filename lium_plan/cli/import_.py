@@ -47,6 +47,9 @@ def command(
             lock_timeout_s=lock_timeout,
         )
     )
+    if found is None:
+        session.printer.talk(f"{address} is {id} already: nothing to do.\n")
+        return ExitCode.OK
     session.changed = not dry_run
     session.printer.out(stanza_text(found.stanza or {}))
     session.show(found.diagnostics)

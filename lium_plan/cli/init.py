@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+from dataclasses import replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -58,9 +60,10 @@ def command(session: Session, directory: str, example: str) -> ExitCode:
             ExitCode.ERROR, (error("cannot-write", f"cannot write {fault.filename}: {fault.strerror}"),)
         ) from None
     written = ", ".join(str(target / name) for name in sorted(contents))
-    chdir = "" if directory == "." else f"--chdir {directory} "
+    place = os.path.normpath(os.path.join(session.options.chdir or ".", directory))
+    there = replace(session.options, chdir=None if place == "." else place, sim=False).repeated()
     given = "".join(f" --var {name}=VALUE" for name in _NEEDED.get(example, ()))
-    session.printer.talk(f"Wrote {written}.\nNext: lium-plan {chdir}plan --sim{given}\n")
+    session.printer.talk(f"Wrote {written}.\nNext: {shlex.join(('lium-plan', *there))} plan --sim{given}\n")
     return ExitCode.OK
 
 

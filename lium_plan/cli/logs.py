@@ -39,11 +39,11 @@ def command(session: Session, address: str, follow: bool) -> ExitCode:
             address,
             follow=follow,
             out=write,
-            say=lambda words: session.printer.talk(f"{words}\n"),
+            say=lambda words: session.printer.talk(f"{session.typed(words)}\n"),
         )
 
     try:
-        end = session.run(work)
+        end = session.run(work, for_reader=True)
     except KeyboardInterrupt:
         if not follow:
             raise

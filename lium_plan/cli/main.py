@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from lium_plan.cli.session import Session
+from lium_plan.cli.session import ReaderLeft, Session
 from lium_plan.cli.streams import open_missing_streams
 from lium_plan.cli.verb import TellsHelp, format_options, global_options, take_global_options
 from lium_plan.diagnostics import ExitCode, Failure
@@ -148,6 +148,8 @@ def _run(session: Session, arguments: Sequence[str]) -> int:
     except Failure as failure:
         session.show(failure.diagnostics)
         return int(failure.exit_code)
+    except ReaderLeft:
+        return int(ExitCode.OK)
     except (KeyboardInterrupt, click.Abort):
         from lium_plan.interrupts import ignore_signals
 

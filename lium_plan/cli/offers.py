@@ -52,7 +52,7 @@ def command(session: Session, **values: Any) -> ExitCode:
         raise usage("-f, --var and --var-file are for --fleet NAME")
     settings = session.server_settings()
     asked = _query(values)
-    answer = session.run(lambda interrupt: operations.list_offers(settings, asked))
+    answer = session.run(lambda interrupt: operations.list_offers(settings, asked), for_reader=True)
     printer, limit = session.printer, values["limit"]
     if values["as_json"]:
         grouping = offers_view.Grouping(values["group_by"]) if values["group_by"] else None

@@ -56,7 +56,8 @@ def command(
         session.show(found.diagnostics)
         if found.lost and not delete:
             session.printer.talk(session.typed(cures_text(found)))
-    if any(not item.gone for item in found.deleted):
+    # With ids, what was not named was not asked for.
+    if any(not item.gone for item in found.deleted) or (delete and not ids and found.lost):
         return ExitCode.PARTIAL
     code = ending(ExitCode.OK, found.diagnostics)
     return ExitCode.CHANGES if code is ExitCode.OK and detailed_exitcode and found.lost else code

@@ -65,7 +65,7 @@ class Performance:
         self._as_json: bool = values["as_json"]
         into = JsonFile(values["json_into"]) if values["json_into"] else None
         self._into = into
-        self.progress = Progress(session.printer, as_json=self._as_json, into=into)
+        self.progress = Progress(session.printer, as_json=self._as_json, into=into, typed=session.typed)
         self._interrupt: Interrupt | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._declined = False
@@ -157,6 +157,7 @@ class Performance:
         if not self._must_ask(plan):
             return True
         if self._as_json or not self._printer.interactive:
+            option = "--destroy " if plan.destroying else ""
             reason = "with --json nobody is asked" if self._as_json else "there is no terminal to ask on"
             raise Failure(
                 ExitCode.ERROR,
@@ -164,7 +165,8 @@ class Performance:
                     error(
                         "approval-needed",
                         f"this plan needs a yes, and {reason}: nothing was changed",
-                        hint="say it beforehand with --auto-approve, or save a plan (plan --out FILE) and apply FILE",
+                        hint="say it beforehand with --auto-approve, or save a plan and apply it: "
+                        f"lium-plan plan {option}--out FILE, then lium-plan apply FILE",
                     ),
                 ),
             )
@@ -244,11 +246,12 @@ class Performance:
 
     def _advised(self, report: RunReport) -> RunReport:
         """With hints and the next command as they are to be typed."""
-        advised = self._session.advised
+        advised, typed = self._session.advised, self._session.typed
         return replace(
             report,
             results=tuple(
-                item if item.cause is None else replace(item, cause=advised(item.cause)) for item in report.results
+                replace(item, cause=None if item.cause is None else advised(item.cause), note=typed(item.note))
+                for item in report.results
             ),
             diagnostics=tuple(map(advised, report.diagnostics)),
             next_command=None if report.next_command is None else self._next_command(report.next_command, report),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,6 +98,7 @@ def print_plan(session: Session, plan: Plan, values: dict[str, Any]) -> None:
 
         session.printer.json(plan_to_json(plan))
         return
+    plan = replace(plan, diagnostics=tuple(map(session.advised, plan.diagnostics)))
     if values.get("as_markdown"):
         from lium_plan.views.plan_markdown import plan_markdown
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import sys
 from collections.abc import Callable, Mapping
 from typing import TextIO
@@ -75,6 +76,18 @@ class Printer:
     def interactive(self) -> bool:
         """Whether a question can be asked and answered."""
         return sys.stdin.isatty() and sys.stderr.isatty()
+
+    @property
+    def unread(self) -> bool:
+        """Whether what is printed on stdout reaches nobody any more, as far as can be told without printing."""
+        if "stdout" in self._dead:
+            return True
+        try:
+            poll = select.poll()
+            poll.register(sys.stdout.fileno(), 0)
+            return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+        except (OSError, ValueError):
+            return False  # no descriptor, or none that can be asked: the next write tells
 
     def out(self, text: str) -> None:
         """Data: exactly this text on stdout."""

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TextIO
@@ -68,12 +68,23 @@ class JsonFile:
 
 
 class Progress:
-    """Feed it events with `take`. `watch` runs beside the work and redraws, or keeps the heart beating."""
+    """Feed it events with `take`. `watch` runs beside the work and redraws, or keeps the heart beating.
 
-    def __init__(self, printer: Printer, *, as_json: bool, into: JsonFile | None) -> None:
+    `typed` completes the commands that a text names.
+    """
+
+    def __init__(
+        self,
+        printer: Printer,
+        *,
+        as_json: bool,
+        into: JsonFile | None,
+        typed: Callable[[str], str] = lambda text: text,
+    ) -> None:
         self._printer = printer
         self._as_json = as_json
         self._into = into
+        self._typed = typed
         self._board = Board()
         self._stream = EventStream()
         self._live: Redrawn | None = None
@@ -96,7 +107,7 @@ class Progress:
             self._write(self._stream.lines(event))
         if self._as_json:
             return
-        text = event_text(event, self._board, self._printer.err_paint)
+        text = self._typed(event_text(event, self._board, self._printer.err_paint))
         if self._live is not None:
             # The table shows phases itself; what it can't show stands above it.
             if event.type.value in ("apply_errored", "apply_skipped", "substitution"):

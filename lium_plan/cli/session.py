@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from lium_plan.settings import Settings
 
 T = TypeVar("T")
-_COMMAND = re.compile(r"(?<!this )(?<!newer )lium-plan (?=[a-z])")
+_COMMAND = re.compile(r"(?<!this )(?<!newer )lium-plan (?=[a-z]|(?P<stack>--stack ))")
+LOOK_FOR_READER_S = 0.2
+
+
+class ReaderLeft(Exception):
+    """Nobody reads stdout any more, and it was all that there was to do: the command ends as if it were done."""
 
 
 @dataclass(slots=True)
@@ -116,8 +121,11 @@ class Session:
 
     # --- running -----------------------------------------------------------------------------------------------
 
-    def run(self, work: Callable[[Interrupt], Awaitable[T]]) -> T:
-        """Run `work` on an event loop that hears signals. Raises `KeyboardInterrupt` when one ended it."""
+    def run(self, work: Callable[[Interrupt], Awaitable[T]], *, for_reader: bool = False) -> T:
+        """Run `work` on an event loop that hears signals. Raises `KeyboardInterrupt` when one ended it.
+
+        With `for_reader` it makes nothing but what is printed: raises `ReaderLeft` soon after stdout has no reader.
+        """
         import asyncio
 
         from lium_plan.cli.threads import Unawaited
@@ -130,6 +138,7 @@ class Session:
             interrupt = Interrupt()
             task = asyncio.current_task()
             assert task is not None
+            watch = asyncio.create_task(self._until_unread(task.cancel)) if for_reader else None
             with interrupt.listening(task.cancel, to_the_end=True):
                 self.printer.on_closed_terminal = interrupt.trigger
                 try:
@@ -137,11 +146,24 @@ class Session:
                 except asyncio.CancelledError:
                     if interrupt.count:
                         raise KeyboardInterrupt from None
+                    if watch is not None and watch.done():
+                        raise ReaderLeft from None
                     raise
                 finally:
                     self.printer.on_closed_terminal = None
+                    if watch is not None:
+                        watch.cancel()
 
         return asyncio.run(main())
+
+    async def _until_unread(self, end: Callable[[], object]) -> None:
+        import asyncio
+
+        while True:
+            if self.printer.unread:
+                end()
+                return
+            await asyncio.sleep(LOOK_FOR_READER_S)
 
     def _show_notices(self) -> None:
         """What the client waits for, each once; with `-v` the log says it."""
@@ -169,8 +191,13 @@ class Session:
 
     def typed(self, text: str) -> str:
         """The text with the global options that were given in each command that it names, to be typed as it is."""
-        given = self.options.repeated()
-        return _COMMAND.sub(lambda _: f"lium-plan {shlex.join(given)} ", text) if given else text
+
+        def completed(found: re.Match[str]) -> str:
+            # A command about another stack names it.
+            options = replace(self.options, stack=None) if found["stack"] else self.options
+            return " ".join(("lium-plan", *map(shlex.quote, options.repeated()), ""))
+
+        return _COMMAND.sub(completed, text)
 
     def advised(self, found: Diagnostic) -> Diagnostic:
         """The finding with its hint as it is to be typed."""

@@ -10,7 +10,7 @@ import click
 
 from lium_plan.cli.plan import print_plan
 from lium_plan.cli.session import Session
-from lium_plan.cli.shared import check_report
+from lium_plan.cli.shared import check_report, usage
 from lium_plan.cli.verb import json_option, verb
 from lium_plan.diagnostics import ExitCode
 
@@ -35,6 +35,8 @@ def command(session: Session, plan_file: str | None, as_markdown: bool, as_json:
     from lium_plan import operations
 
     check_report({"as_json": as_json, "as_markdown": as_markdown})
+    if as_markdown and not plan_file:
+        raise usage("--markdown is for a saved plan: name its PLANFILE")
     if plan_file:
         plan = operations.load_plan(Path(plan_file))
         print_plan(session, plan, {"as_json": as_json, "as_markdown": as_markdown})

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lium_plan.answers import StatusAnswer
     from lium_plan.interrupts import Interrupt
 
+USUAL_INTERVAL_S = 10.0
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 
@@ -26,17 +27,19 @@ _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
     failed=lambda session: {"pods": [], "tasks": [], "total_per_hour_usd": 0, "total_spent_usd": 0},
 )
 @click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
-@click.option("--interval", type=DURATION, default=10.0, metavar="D", help="Between two looks with --watch (10s).")
+@click.option("--interval", type=DURATION, metavar="D", help="Between two looks with --watch (10s).")
 @click.option("--gpu", is_flag=True, help="Ask each pod how busy its GPUs are (over SSH).")
 @json_option
-def command(session: Session, watch: bool, interval: float, gpu: bool, as_json: bool) -> ExitCode:
+def command(session: Session, watch: bool, interval: float | None, gpu: bool, as_json: bool) -> ExitCode:
     from lium_plan import operations
 
-    if interval < 2:
+    if interval is not None and not watch:
+        raise usage("--interval is for --watch: give both")
+    if interval is not None and interval < 2:
         raise usage("--interval is at least 2s: the server's rate limit is for everybody on the account")
     settings = session.server_settings()
     if not watch:
-        answer = session.run(lambda interrupt: operations.status(settings, gpu=gpu))
+        answer = session.run(lambda interrupt: operations.status(settings, gpu=gpu), for_reader=True)
         _show(session, answer, as_json=as_json)
         return ending(ExitCode.OK, answer.diagnostics)
 
@@ -46,10 +49,10 @@ def command(session: Session, watch: bool, interval: float, gpu: bool, as_json: 
             if sys.stdout.isatty() and not as_json:
                 session.printer.out(_CLEAR)
             _show(session, answer, as_json=as_json, line=True)
-            await asyncio.sleep(interval)
+            await asyncio.sleep(USUAL_INTERVAL_S if interval is None else interval)
 
     try:
-        session.run(again)
+        session.run(again, for_reader=True)
     except KeyboardInterrupt:
         return ExitCode.OK
     return ExitCode.OK

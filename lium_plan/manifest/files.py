@@ -51,7 +51,12 @@ def discover(
 
 def _in_directory(path: Path, name: str, values: set[Path], diagnostics: Diagnostics) -> tuple[str, ...]:
     try:
-        names = sorted(entry.name for entry in os.scandir(path) if not entry.name.startswith(".") and entry.is_file())
+        # What is called lium.yaml is meant to be read, whatever it is: reading says what is wrong with it.
+        names = sorted(
+            entry.name
+            for entry in os.scandir(path)
+            if entry.name == "lium.yaml" or (not entry.name.startswith(".") and entry.is_file())
+        )
     except OSError as fault:
         diagnostics.add(error("unreadable-file", f"can't list {name}: {fault.strerror}"))
         return ()

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _LISTS = ("imports", "moved", "removed")
 _OTHER_KEYS = ("version", "project", "include", "variables", "policy", "outputs", *_LISTS)
 _NAME = re.compile(NAME)
+_BEGIN = "begin with `version: 1` and `project: NAME`; `lium-plan init DIR` writes an example into another directory"
 _OUTPUT = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _VARIABLE = re.compile(r"[a-z_][a-z0-9_]{0,63}")
 
@@ -70,7 +71,7 @@ class _Loading:
         if written is None:
             if not diagnostics.errors:
                 names = ", ".join(document.name for document in documents)
-                diagnostics.add(error("empty-manifest", f"nothing is written in {names}", hint="`lium-plan init`"))
+                diagnostics.add(error("empty-manifest", f"nothing is written in {names}", hint=_BEGIN))
             diagnostics.raise_errors()
             raise AssertionError("unreachable: no tree and no error")
         _check_keys(written, diagnostics)

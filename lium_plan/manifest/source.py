@@ -18,7 +18,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISFIFO, S_ISREG
 
 import yaml
 
@@ -52,13 +52,19 @@ def read(path: Path, name: str, diagnostics: Diagnostics, *, private: bool = Fal
     return None if data is None else parse(data, path, name, diagnostics, private=private)
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    """For `open`: a pipe that nobody writes into is opened at once."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def read_bytes(path: Path, name: str, diagnostics: Diagnostics, *, limit: int = MAX_BYTES) -> bytes | None:
     place = Position(name, 1, 1)
     try:
-        with path.open("rb") as stream:
+        with open(path, "rb", opener=_without_waiting) as stream:
             status = os.fstat(stream.fileno())
             if not S_ISREG(status.st_mode):
-                diagnostics.add(error("unreadable-file", f"{name} is no ordinary file", position=place))
+                what = "is a pipe, no ordinary file" if S_ISFIFO(status.st_mode) else "is no ordinary file"
+                diagnostics.add(error("unreadable-file", f"{name} {what}", position=place))
                 return None
             data = stream.read(limit + 1) if status.st_size <= limit else b" " * (limit + 1)
     except OSError as fault:
@@ -136,9 +142,12 @@ def _check_characters(document: Document, diagnostics: Diagnostics) -> None:
 
 def _syntax(document: Document, fault: yaml.MarkedYAMLError) -> Diagnostic:
     mark = fault.problem_mark or fault.context_mark
+    problem = fault.problem or "not YAML"
+    if "quoted scalar" in (fault.context or "") and "found unexpected" in problem and fault.context_mark is not None:
+        opened = fault.context_mark
+        return document.error("yaml-syntax", "this quote is never closed", (opened.line, opened.column))
     place = (0, 0) if mark is None else (mark.line, mark.column)
     line = document.line(place[0])
-    problem = fault.problem or "not YAML"
     hint = None
     if line[place[1] : place[1] + 1] == "\t" or "\t" in line[: len(line) - len(line.lstrip())]:
         return document.error("yaml-tab", "a tab where YAML wants spaces", place, hint="indent with spaces")

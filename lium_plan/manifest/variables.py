@@ -116,13 +116,10 @@ def _evaluate(
         given = _Given(block.default, "its default", typed=True)
     value: Json
     try:
-        value = _typed(given.value, block.type) if given.typed else _from_text(str(given.value), block.type)
+        value = _as_declared(given, block)
         _validate(value, block)
     except Fault as fault:
-        reason = "the value is not what is declared" if block.sensitive else str(fault)
-        if block.sensitive:
-            reason += f" (type {block.type}" + (", or its validation)" if block.validation else ")")
-        message = f"variable '{name}' from {given.origin}: {reason}"
+        message = f"variable '{name}' from {given.origin}: {fault}"
         if given.at is not None:
             diagnostics.add(given.at[0].error("bad-variable", message, given.at[1]))
         else:
@@ -131,6 +128,16 @@ def _evaluate(
             diagnostics.add(replace(found, source_line=None) if block.sensitive else found)
         return None
     return Variable(value, block.sensitive)
+
+
+def _as_declared(given: _Given, block: VariableBlock) -> Json:
+    """Raises `Fault`; of a sensitive value it says the type alone."""
+    try:
+        return _typed(given.value, block.type) if given.typed else _from_text(str(given.value), block.type)
+    except Fault:
+        if block.sensitive:
+            raise Fault(f"the value is not {_article(block.type)}") from None
+        raise
 
 
 def _typed(value: object, kind: VariableType) -> Json:
@@ -191,25 +198,26 @@ def _plain(value: object) -> Json:
 
 
 def _validate(value: Json, block: VariableBlock) -> None:
-    rules = block.validation
+    """Raises `Fault` with the rule that the value breaks; a sensitive value is not in it."""
+    rules, what = block.validation, "the value" if block.sensitive else shown(value)
     if rules is None:
         return
     if rules.pattern is not None:
         text = scalar_text(value)
         pattern = _compiled(rules.pattern)
-        if pattern is not None and (text is None or not _matches(pattern, text)):
-            raise Fault(f"{shown(value)} does not match the pattern '{rules.pattern}'")
+        if pattern is not None and (text is None or not _matches(pattern, text, what)):
+            raise Fault(f"{what} does not match the pattern '{rules.pattern}'")
     size: float | None = None
     if isinstance(value, str | Sequence | Mapping):
         size = len(value)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         size = value
     if size is not None and rules.min is not None and size < rules.min:
-        raise Fault(f"{shown(value)} is below the minimum {rules.min}")
+        raise Fault(f"{what} is below the minimum {rules.min}")
     if size is not None and rules.max is not None and size > rules.max:
-        raise Fault(f"{shown(value)} is above the maximum {rules.max}")
+        raise Fault(f"{what} is above the maximum {rules.max}")
     if rules.one_of is not None and not any(_same(value, allowed) for allowed in rules.one_of):
-        raise Fault(f"{shown(value)} is none of {', '.join(scalar_text(item) or '?' for item in rules.one_of)}")
+        raise Fault(f"{what} is none of {', '.join(scalar_text(item) or '?' for item in rules.one_of)}")
 
 
 def _same(value: Json, allowed: object) -> bool:
@@ -218,7 +226,7 @@ def _same(value: Json, allowed: object) -> bool:
     return isinstance(value, bool) == isinstance(allowed, bool) and value == allowed
 
 
-def _matches(pattern: re.Pattern[str], text: str) -> bool:
+def _matches(pattern: re.Pattern[str], text: str, what: str) -> bool:
     """Raises `Fault` when that can't be told within `PATTERN_CPU_S`: some patterns try every way to divide a text.
 
     The clock is a signal of the process's own, which the main thread alone can have; others wait as long as it takes.
@@ -234,7 +242,7 @@ def _matches(pattern: re.Pattern[str], text: str) -> bool:
     try:
         return pattern.fullmatch(text) is not None
     except TimeoutError:
-        message = f"whether {shown(text)} matches the pattern '{pattern.pattern}' takes too long to find out"
+        message = f"whether {what} matches the pattern '{pattern.pattern}' takes too long to find out"
         raise Fault(f"{message}: repetitions within others, such as (a+)+, can be read in too many ways") from None
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)

@@ -56,7 +56,9 @@ async def _ssh_key(settings: Settings) -> Check:
 
 def _state(settings: Settings) -> Check:
     try:
-        loaded = open_local_store(settings).load()
+        store = open_local_store(settings)
+        loaded = store.load()
+        store.require_writable()
     except Failure as failure:
         return Check("state", False, failure.diagnostics[0].message, failure.diagnostics[0].hint)
     if loaded.state is None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from lium_plan.addresses import Address
+from lium_plan.addresses import Address, AddressError, parse
 from lium_plan.answers import LogEnd
 from lium_plan.diagnostics import ExitCode, Failure, Severity, error
 from lium_plan.kinds.logs import log_path
@@ -43,8 +43,16 @@ async def show_log(settings: Settings, address: str, *, follow: bool, out: Out, 
     Of a task that runs, the pod is asked; everything else is read here. Raises `Failure`.
     """
     state = load_state(settings)
-    record = one_record(state, address, ("bootstrap", "task"))
-    path = log_path(settings.state_dir / "logs" / settings.stack, record.address)
+    logs = settings.state_dir / "logs" / settings.stack
+    try:
+        record = one_record(state, address, ("bootstrap", "task"))
+    except Failure:
+        left = _left_behind(logs, address)
+        if left is None:
+            raise
+        out(left.read_bytes())
+        return LogEnd("no longer in the state", None)
+    path = log_path(logs, record.address)
     there = _is_there(path)
     if record.kind == "task" and (record.status == "running" or not there):
         return await _from_pod(settings, state, record, follow=follow, out=out, say=say)
@@ -56,6 +64,16 @@ async def show_log(settings: Settings, address: str, *, follow: bool, out: Out, 
     if now.status == "running" and _is_left(settings):
         say("the run that wrote this is gone: `lium-plan apply` goes on where it was")
     return LogEnd(now.status, _exit_code(now))
+
+
+def _left_behind(logs: Path, address: str) -> Path | None:
+    """The log of what was given back or forgotten since, where the address names one exactly."""
+    try:
+        named = parse(address)
+    except AddressError:
+        return None
+    path = log_path(logs, named if named.head == "task" else Address.of("fleet", named.name, named.member, "bootstrap"))
+    return path if _is_there(path) else None
 
 
 def _is_there(path: Path) -> bool:

@@ -20,6 +20,7 @@ from lium_plan.kinds.desired import Desired
 from lium_plan.kinds.holdings import HELD, Held, Holdings, Stanza, load_holdings
 from lium_plan.kinds.protocol import Comparison, Resource
 from lium_plan.kinds.registry import kind
+from lium_plan.kinds.template.spec import implied_name
 from lium_plan.manifest.expand import expand
 from lium_plan.manifest.load import load
 from lium_plan.manifest.model import Manifest
@@ -54,9 +55,12 @@ async def import_one(
     dry_run: bool = False,
     lock_timeout_s: float = 0,
     outside: Outside = REAL,
-) -> Imported:
-    """Raises `Failure`: 64 for what is no address of something that exists by itself, 1 when the account has no such
-    thing or the address is taken, 6 when somebody else has it."""
+) -> Imported | None:
+    """None when the address has that very thing already.
+
+    Raises `Failure`: 64 for what is no address of something that exists by itself, 1 when the account has no such
+    thing or the address is taken, 6 when somebody else has it.
+    """
     wanted = _address(address)
     manifest = _manifest(settings, sources)
     unborn = None
@@ -65,6 +69,9 @@ async def import_one(
     async with connect(settings, outside=outside) as connection:
         known = load_known(settings, outside)
         mine = known.states.get(settings.stack)
+        there = None if mine is None else mine.record(wanted)
+        if there is not None and there.id == id:
+            return None
         if dry_run or (mine is None and unborn is None):
             state = mine or unborn or _no_project(settings)
             return await _import(
@@ -228,7 +235,7 @@ def _wanted(
         what = "has no such member: add it to `nodes`" if address.kind == "pod" else "is somebody else's there (`id`)"
         message = f"the manifest declares {address.head}.{address.name}, which {what}"
         raise Failure(ExitCode.ERROR, (error("not-declared", message, address=str(address)),))
-    stanza = holdings.stanza(held, address, state.records)
+    stanza = _with_images(holdings.stanza(held, address, state.records), state)
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / "lium.yaml"
         written.write_text(_whole(stanza, manifest, state), encoding="utf-8")
@@ -244,6 +251,19 @@ def _wanted(
             return _Wanted(_expanded(merged, state, address).resources[address], stanza)
         except Failure as failure:
             raise Failure(failure.exit_code, tuple(_unwritable(failure, address))) from None
+
+
+def _with_images(stanza: Stanza, state: State) -> Stanza:
+    """A template that a fleet's `image:` made is declared nowhere: the image is named in its place."""
+    sections = {name: dict(blocks) for name, blocks in stanza.items()}
+    fleets = sections.get("fleets", {})
+    for name, block in fleets.items():
+        record = state.records.get(f"template.{block.get('template')}")
+        image = None if record is None else str(record.inputs.get("image"))
+        if record is not None and image is not None and record.address.name == implied_name(image):
+            rest = {key: value for key, value in block.items() if key != "template"}
+            fleets[name] = {**rest, "image": image}
+    return sections
 
 
 def _unwritable(failure: Failure, address: Address) -> Iterator[Diagnostic]:

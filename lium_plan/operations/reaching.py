@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from lium_plan.addresses import AddressError, parse_pattern, suggestion
@@ -18,6 +19,7 @@ from lium_plan.settings import Settings
 from lium_plan.ssh.coordinates import parse_connect_command
 from lium_plan.ssh.errors import BadConnectCommand
 from lium_plan.ssh.pins import PinStore
+from lium_plan.state.files import make_directory
 from lium_plan.state.model import State
 
 
@@ -140,6 +142,9 @@ def _place(settings: Settings, record: Record, written: str | None) -> Place:
     except BadConnectCommand as fault:
         raise _failure("bad-connect-command", record, str(fault), None) from fault
     pin = PinStore(settings.state_dir / "known_hosts").pin(str(record.id)).path.absolute()
+    with suppress(OSError):
+        # `ssh` pins a first host key there itself, and makes no directory for it but its own.
+        make_directory(pin.parent)
     facts = record.attributes
     return Place(
         address=str(record.address),

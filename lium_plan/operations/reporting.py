@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
 from lium_plan.diagnostics import ExitCode, Severity, worst
-from lium_plan.engine.events import ActionResult, EventType, ResultKind, RunReport
+from lium_plan.engine.events import ActionResult, EventType, Proof, ResultKind, RunReport
 from lium_plan.kinds.protocol import Json
 from lium_plan.kinds.registry import kind
-from lium_plan.operations.session import Session
+from lium_plan.operations.session import Outcome, Session
 from lium_plan.planning.rents import CLOSED
+from lium_plan.settings import Settings
+from lium_plan.state.local import stacks_in
 from lium_plan.state.model import State
 
 NEEDS_ANOTHER = (ExitCode.PARTIAL, ExitCode.INTERRUPTED, ExitCode.UNKNOWN_OUTCOME)
@@ -32,7 +34,7 @@ def report(session: Session, state: State, *codes: ExitCode) -> RunReport:
     implied = (ExitCode.PARTIAL,) if errors and outcome.results else ()
     code = worst((*outcome.codes, *codes, *implied))
     destroying = session.request.destroying
-    again = "orphans --delete" if strays and not state.records else "destroy" if destroying else "apply"
+    again = following(session.settings, outcome, state, strays, destroying=destroying)
     session.emitter.emit(
         EventType.CHANGE_SUMMARY,
         details={
@@ -67,6 +69,17 @@ def report(session: Session, state: State, *codes: ExitCode) -> RunReport:
         shown_variables=_shown_variables(session),
         outputs={} if destroying else output_rows(state.outputs),
     )
+
+
+def following(settings: Settings, outcome: Outcome, state: State, strays: Sequence[Proof], *, destroying: bool) -> str:
+    """The command that goes on with what a run left, without `lium-plan`."""
+    if settings.stack not in stacks_in(settings.state_dir):
+        return "state recover"  # the directory went away under the run
+    if not state.records and strays:
+        return f"orphans --delete {' '.join(f'--id {proof.id}' for proof in strays)}"
+    if not state.records and not state.open and outcome.others:
+        return "orphans"
+    return "destroy" if destroying else "apply"
 
 
 def _all_by_hand(results: Iterable[ActionResult]) -> bool:

@@ -120,13 +120,10 @@ async def push(
     Raises `Failure`: 1 for what is no sound snapshot of this stack, or when the state there can't be read; 6 without
     `force` for another lineage, an older serial or one far off, and for what would be forgotten.
     """
-    pushed = codec.decode_snapshot(data, file=name, edited=True)
+    pushed = _decoded(data, name)
     if max(pushed.serial, pushed.sequence) > HIGHEST_PUSHED:
         message = f"{name}: `serial` and `sequence` can be {HIGHEST_PUSHED} at most"
         raise Failure(ExitCode.ERROR, (error("state-shape", message),))
-    unsound = [item for item in check(pushed) if item.severity is Severity.ERROR]
-    if unsound:
-        raise Failure(ExitCode.ERROR, unsound)
     if pushed.stack != settings.stack:
         message = f"{name} is the state of stack {pushed.stack}, not of {settings.stack}"
         raise Failure(ExitCode.ERROR, (error("state-stack", message, hint=f"--stack {pushed.stack}"),))
@@ -145,6 +142,20 @@ async def push(
             return told
         kept = store.replace(state, told_of("push", owner, there, state))
         return replace(told, kept=kept, notes=(*edited, *told.notes))
+
+
+def _decoded(data: bytes, name: str) -> State:
+    """What is wrong is in the file that was named, and the state there is as sound as it was. Raises `Failure` (1)."""
+    try:
+        pushed = codec.decode_snapshot(data, file=name, edited=True)
+    except codec.Unreadable as fault:
+        unsound: Sequence[Diagnostic] = fault.diagnostics
+    else:
+        unsound = [item for item in check(pushed) if item.severity is Severity.ERROR]
+        if not unsound:
+            return pushed
+    hint = f"nothing was changed: mend {name}, or push another copy"
+    raise Failure(ExitCode.ERROR, [replace(item, hint=hint) for item in unsound])
 
 
 def _edited(data: bytes, name: str) -> tuple[Diagnostic, ...]:

@@ -35,8 +35,9 @@ MIGRATIONS: Mapping[str, Migration] = {"1.0": lambda members: ("1.1", members)}
 """From an older format: the format that comes out, and the document in it. Pure, one step each. 1.1 has a checksum."""
 
 CURES = (
-    "nothing was changed; `lium-plan state repair` shows what can be saved, `state recover` builds a state from what "
-    "the account shows, `state pull` fetches another copy, and earlier snapshots lie beside it as .json.1, .json.2, …"
+    "nothing was changed; `lium-plan state repair` shows what can be saved, `lium-plan state recover` builds a state "
+    "from what the account shows, `lium-plan state pull` fetches another copy, and earlier snapshots lie beside it as "
+    ".json.1, .json.2, …"
 )
 
 LINEAGE_PATTERN = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
@@ -95,7 +96,7 @@ def parse_document(text: str, file: str, first_line: int = 1) -> Json:
     if text.startswith("\ufeff"):
         raise Unreadable("state-syntax", "starts with a byte order mark: another program wrote it", file=file, line=1)
     if not text.strip():
-        raise Unreadable("state-syntax", "is empty", file=file, line=first_line)
+        raise Unreadable("state-syntax", "the file is empty", file=file, line=first_line)
     conflict = _CONFLICT.search(text)
     if conflict is not None:
         line = text.count("\n", 0, conflict.start()) + first_line

@@ -68,6 +68,12 @@ def make_directory(path: Path) -> None:
         sync_directory(path.parent)
 
 
+def takes_files(path: Path) -> bool:
+    """Whether the directory, or the one in which it would be made, lets us make files: by its mode and its mount."""
+    there = next(place for place in (path, *path.absolute().parents) if os.path.exists(place))
+    return os.access(there, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
 def sync(handle: int) -> None:
     """Wait until a file's content is on the disk itself."""
     if sys.platform == "darwin":

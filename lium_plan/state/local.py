@@ -27,6 +27,7 @@ from lium_plan.state.files import (
     make_directory,
     read_file,
     sync_directory,
+    takes_files,
     write_temporary,
 )
 from lium_plan.state.journalfile import IntentRefused, JournalFile, Parsed, parse_journal
@@ -218,6 +219,8 @@ class LocalStore:
 
     def _try_lock(self, owner: Owner) -> FileLock | Failure:
         path = self.path("lock")
+        # Each snapshot is a new file: that it can't be made must not turn up when something is rented already.
+        self.require_writable()
         try:
             make_directory(self._directory)
             taken = try_lock(path, owner, self._released)
@@ -235,6 +238,13 @@ class LocalStore:
             return held_by_hand(self._stack, hold)
         self._lock = taken
         return taken
+
+    def require_writable(self) -> None:
+        """Raises `Failure` (1) when the directory takes no new file."""
+        if not takes_files(self._directory):
+            message = f"no file can be made in {self._directory}: no command can change the state"
+            hint = "mend its permissions or its mount, or keep the state elsewhere: --state file:DIR"
+            raise Failure(ExitCode.ERROR, (error("state-write", message, hint=hint),))
 
     def _released(self) -> None:
         self._end_session()

@@ -115,6 +115,10 @@ def _nothing(plan: Plan) -> str:
         return f"Stack {plan.stack} holds nothing that could be destroyed."
     if plan.refresh_only:
         return f"The state is as the account shows it (stack {plan.stack})."
+    options = plan.options or {}
+    if not plan.complete and (options.get("targets") or options.get("excludes")):
+        missing = "; the warnings say what is missing" if plan.diagnostics else ""
+        return f"There is nothing to do for what was selected (stack {plan.stack}){missing}."
     if not plan.complete:
         return f"Not all that is wanted can be reached now (stack {plan.stack}); the warnings say what is missing."
     after = plan.cost.after_per_hour_usd

@@ -134,6 +134,24 @@ def test_nothing_there(tmp_path: Path) -> None:
     assert "does not exist" in str(caught.value)
 
 
+def test_an_empty_manifest_is_no_reason_for_an_init_that_would_refuse(tmp_path: Path) -> None:
+    with pytest.raises(Failure) as caught:
+        loaded(tmp_path, {"lium.yaml": "# nothing yet\n"})
+    (found,) = caught.value.diagnostics
+    assert found.code == "empty-manifest"
+    assert found.hint is not None
+    assert "`version: 1` and `project: NAME`" in found.hint
+
+
+def test_what_is_called_like_a_manifest_and_is_no_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a" / "lium.yaml").mkdir(parents=True)
+    assert "can't read" in refused(tmp_path / "a", {})[0]
+    assert "Is a directory" in refused(tmp_path / "a", {})[0]
+    (tmp_path / "b").mkdir()
+    os.mkfifo(tmp_path / "b" / "lium.yaml")
+    assert "is a pipe, no ordinary file" in refused(tmp_path / "b", {})[0]
+
+
 def test_all_files_faults_at_once(tmp_path: Path) -> None:
     files = {"a.yaml": "project: demo\nflets: {}\n", "b.yaml": "a: [\n", "c.yaml": "- x\n"}
     said = refused(tmp_path, files)

@@ -115,7 +115,8 @@ def test_keys_are_strings() -> None:
         ("[" * 200, "x.yaml:1:65 too-deep"),
         ("a: {b: ${{ x }}}\n", "x.yaml:1:9 yaml-syntax"),
         ("a: b: c\n", "x.yaml:1:5 yaml-syntax"),
-        ("a: 'b\n", "x.yaml:2:1 yaml-syntax"),
+        ("a: 'b\n", "x.yaml:1:4 yaml-syntax"),
+        ('a: 1\nb: "c\nd: 2\n---\ne: 3\n', "x.yaml:2:4 yaml-syntax"),
     ],
 )
 def test_refused_with_its_place(data: str | bytes, finding: str) -> None:

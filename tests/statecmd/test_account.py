@@ -310,13 +310,29 @@ def test_a_lost_volume_goes_by_its_id_alone(project: Project) -> None:
     listed = project.run("orphans", expect=0).err
     assert cure in listed
     assert "orphans --delete\n" not in listed, "that would delete nothing"
-    assert orphans(project, "--delete")["deleted"] == []
-    spared = project.run("orphans", "--delete", expect=0).err
+    assert orphans(project, "--delete", expect=3)["deleted"] == []
+    spared = project.run("orphans", "--delete", expect=3).err
     assert f"({lost}) was not deleted: what holds data goes by its id alone" in spared
     assert cure in spared
     assert lost in billed(project)
     project.run(*cure.split()[1:], expect=0)
     assert lost not in billed(project)
+
+
+def test_what_a_destroy_leaves_goes_by_the_command_that_it_names(project: Project) -> None:
+    project.write("version: 1\nproject: demo\nvolumes: {a: {}}\n")
+    project.apply()
+    shutil.copytree(state_folder(project), project.folder / "older")
+    project.write("version: 1\nproject: demo\nvolumes: {a: {}, b: {}}\n")
+    project.apply()
+    lost = project.resources("volume")["volume.b"]["id"]
+    shutil.rmtree(state_folder(project))
+    shutil.move(project.folder / "older", state_folder(project))
+    done = project.destroy(expect=3)
+    following = next(line for line in done.out.splitlines() if line.startswith("Next: lium-plan "))
+    assert following.endswith(f" orphans --delete --id {lost}")
+    project.run(*following.split()[2:], expect=0)
+    assert billed(project) == set()
 
 
 def test_every_stack_of_the_directory_counts_and_released_things_are_no_orphans(project: Project) -> None:
@@ -404,12 +420,22 @@ def test_what_is_printed_plans_to_no_change(fleet: Project, tmp_path: Path) -> N
     assert {row["id"] for row in other.state()["resources"]} == set(taken.values())
 
 
+def test_a_pod_of_an_image_is_printed_with_its_image(box: Project) -> None:
+    pod = box.resources("pod")["fleet.box[0]"]["id"]
+    box.run("state", "rm", "fleet.box", expect=0)
+    printed = box.run("import", "fleet.other[0]", pod, expect=0).out
+    assert 'image: "ubuntu:22.04"' in printed
+    box.write(f"version: 1\nproject: demo\n{printed}")
+    assert "No changes" in box.run("plan", expect=0).out
+
+
 def test_only_what_is_there_and_nobody_has_is_imported(box: Project) -> None:
     pod = box.resources("pod")["fleet.box[0]"]["id"]
     before = (state_folder(box) / "default.json").read_bytes()
     gone = "0b6f2a7e-4c1d-4e0f-9a3b-2d5e6f708192"
     for command, code, word in (
         (f"import fleet.box[0] {gone}", 1, "already"),
+        (f"import fleet.box[0] {pod}", 0, "already: nothing to do"),
         (f"import fleet.box[1] {pod}", 6, "in stack default already"),
         (f"import fleet.box[1] {gone}", 1, "has no pod"),
         (f"import fleet.box[0].bootstrap {pod}", 64, "can't be imported"),
