@@ -31,7 +31,7 @@ def keep_books(actions: Iterable[Action], found: Mapping[Address, Found], ledger
         if action.verb is not Verb.ADOPT:
             continue
         left = ledger.record_by_key(str(action.source))
-        if left is not None and left.deposed:
+        if left is not None:
             reinstate(left, ledger)
             continue
         item = found.get(action.address)
@@ -42,9 +42,9 @@ def keep_books(actions: Iterable[Action], found: Mapping[Address, Found], ledger
 
 
 def reinstate(left: Record, ledger: Ledger) -> None:
-    """What was to be replaced stands at its address again: nothing was made in its place."""
+    """What was to go stands at its address again, as what it was."""
     effect = ledger.begin(left.address, "reinstate", {"id": left.id})
-    ledger.done(effect, replace(left, deposed=False), removed=(left.key,))
+    ledger.done(effect, replace(left, deposed=False, status="ready"), removed=(left.key,))
 
 
 def _taken_over(action: Action) -> str:

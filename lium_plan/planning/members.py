@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import NamedTuple
 
 from lium_plan.addresses import Address, matches_any, parse, parse_pattern
 from lium_plan.kinds.desired import Desired, Fleet, Removal
@@ -53,7 +54,7 @@ def membership(
     known = _known_members(state, observed, frozenset(entry.source for entry in removed))
     for address in imports:
         if address.kind == "pod" and address.member is not None:
-            known.setdefault(address.name, {}).setdefault(address.member, (Health.WELL, None))
+            known.setdefault(address.name, {}).setdefault(address.member, _Member(Health.WELL))
     return {name: _members(fleet, known.get(name, {}), fill, name in ended) for name, fleet in fleets.items()}
 
 
@@ -175,16 +176,21 @@ def _known_members(state: State | None, observed: Observed, removed: frozenset[s
         if address.member is None or address.kind != "pod" or record.deposed or key in removed:
             continue
         how = health(record, observed.of(record), observed.at, setup=state.records.get(f"{key}.bootstrap"))
-        found.setdefault(address.name, {})[address.member] = (how, record)
+        since = created_at(record) or moment(record.attributes.get("rented_at"))
+        found.setdefault(address.name, {})[address.member] = _Member(how, record, since)
     for effect in state.open.values():
         address = effect.address
         if address.member is not None and address.kind == "pod" and effect.op in RENTING:
             # It may exist; renting another one under a second number would be the worse mistake.
-            found.setdefault(address.name, {})[address.member] = (Health.WELL, None)
+            found.setdefault(address.name, {})[address.member] = _Member(Health.WELL, since=effect.at)
     return found
 
 
-_Member = tuple[Health, Record | None]
+class _Member(NamedTuple):
+    health: Health
+    record: Record | None = None
+    since: datetime | None = None
+    """When it was rented, as far as is known."""
 
 
 def _members(fleet: Fleet, known: Mapping[str, _Member], fill: bool, ended: bool) -> tuple[str, ...]:
@@ -192,7 +198,7 @@ def _members(fleet: Fleet, known: Mapping[str, _Member], fill: bool, ended: bool
         return ()
     if fleet.names is not None:
         return fleet.names
-    living = {name: member for name, member in known.items() if member[0].living}
+    living = {name: member for name, member in known.items() if member.health.living}
     wanted = fleet.maximum
     if not fill and living and fleet.minimum <= len(living):
         wanted = min(wanted, len(living)) if fleet.minimum < fleet.maximum else wanted
@@ -220,11 +226,7 @@ def _batches(living: Mapping[str, _Member]) -> dict[str, int]:
     Their times come from several answers of the server, some to the second and some finer, and members of one run
     follow each other: an order within those seconds would say nothing about them.
     """
-    times: dict[str, datetime] = {}
-    for name, (_, record) in living.items():
-        created = created_at(record) if record is not None else None
-        if created is not None:
-            times[name] = created
+    times = {name: member.since for name, member in living.items() if member.since is not None}
     batches: dict[str, int] = {}
     number, before = 0, None
     for name in sorted(times, key=times.__getitem__):
@@ -235,12 +237,12 @@ def _batches(living: Mapping[str, _Member]) -> dict[str, int]:
 
 def _usefulness(member: _Member, batch: int, policy: str) -> tuple[int, Decimal, int]:
     """Sorts those that leave first to the front."""
-    how, record = member
+    record, how = member.record, _FIRST_TO_GO.index(member.health)
     price = kind(record.kind).price_per_hour_usd(record) if record is not None else Decimal(0)
     match policy:
         case "oldest":
-            return _FIRST_TO_GO.index(how), Decimal(0), batch
+            return how, Decimal(0), batch
         case "most-expensive":
-            return _FIRST_TO_GO.index(how), -price, -batch
+            return how, -price, -batch
         case _:
-            return _FIRST_TO_GO.index(how), Decimal(0), -batch
+            return how, Decimal(0), -batch
