@@ -81,6 +81,12 @@ class Watched:
         return max((late for late, at in self.found["stalls"] if at >= self.changes_from), default=0.0)
 
     @property
+    def stalls(self) -> list[tuple[float, float]]:
+        """(s late, seconds after the first change), the worst first."""
+        begun = self.changes_from
+        return [(late, at - begun) for late, at in self.found["stalls"] if at >= begun]
+
+    @property
     def slow_steps(self) -> list[tuple[float, float, float, str]]:
         """(wall s, CPU s, seconds after the first change, what)."""
         begun = self.changes_from
@@ -143,6 +149,8 @@ def main() -> int:
     print(f"{PODS} pods, a local Lium in real time, an SSH server behind each; load {load:.0f} on {cores} cores\n")
     print(table(head, [made.row(), gone.row()]))
     for one in (made, gone):
+        worst = ", ".join(f"{1000 * late:.0f} ms at {at_s:.1f} s" for late, at_s in one.stalls[:SLOW_SHOWN])
+        print(f"{one.command}: the loop stood longest for {worst}")
         for wall_s, cpu_s, at_s, what in one.slow_steps[:SLOW_SHOWN]:
             print(f"{one.command} at {at_s:6.1f} s: {1000 * wall_s:4.0f} ms ({1000 * cpu_s:.0f} ms of CPU) in {what}")
     complaints = [text for one in (made, gone) for text in one.complaints()]
