@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from lium_plan.addresses import Address, parse
-from lium_plan.kinds.protocol import Json, Ledger, Record, Verb
+from lium_plan.kinds.protocol import Json, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.moving import relinked
 from lium_plan.planning.observed import Found
@@ -31,20 +31,18 @@ def keep_books(actions: Iterable[Action], found: Mapping[Address, Found], ledger
         if action.verb is not Verb.ADOPT:
             continue
         left = ledger.record_by_key(str(action.source))
+        if left is not None and left.deposed:
+            ledger.reinstate(left.key)
+            continue
         if left is not None:
-            reinstate(left, ledger)
+            ledger.put(replace(left, status="ready"))
+            ledger.tell(left.key, "reinstate", f"done: {action.reason}")
             continue
         item = found.get(action.address)
         if item is not None and item.record is not None:
             ledger.put(item.record)
             ledger.tell(item.record.key, "adopt", f"done: {_taken_over(action)}")
             ledger.reclaim(str(item.record.id))
-
-
-def reinstate(left: Record, ledger: Ledger) -> None:
-    """What was to go stands at its address again, as what it was."""
-    effect = ledger.begin(left.address, "reinstate", {"id": left.id})
-    ledger.done(effect, replace(left, deposed=False, status="ready"), removed=(left.key,))
 
 
 def _taken_over(action: Action) -> str:

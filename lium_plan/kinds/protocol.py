@@ -270,6 +270,10 @@ class Ledger(Protocol):
         """A record whose resource is gone, as a re-read showed."""
         ...
 
+    def reinstate(self, key: str) -> None:
+        """What was deposed stands at its address again, where there is nothing else."""
+        ...
+
     def tell(self, key: str, action: str, result: str) -> None:
         """For the audit log: a change of ours that needs no settling, or one of somebody else's that we took over."""
         ...

@@ -7,7 +7,7 @@ open: that is a defect in the caller, not a matter of the files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lium_plan.addresses import Address
@@ -159,6 +159,14 @@ class JournaledLedger:
         if record is None or (self._fold.record(to) is not None and not record.deposed):
             raise ValueError(f"{key} can't become {to}")
         self._write(Moved(key, to))
+
+    def reinstate(self, key: str) -> None:
+        """See `Ledger.reinstate`. Raises `ValueError` when there is no such record, or its address is taken."""
+        record = self._fold.by_key(key)
+        if record is None or not record.deposed or self._fold.record(record.address) is not None:
+            raise ValueError(f"{key} can't be reinstated")
+        effect = self.begin(record.address, "reinstate", {"id": record.id})
+        self.done(effect, replace(record, deposed=False), removed=(key,))
 
     def release(self, released: Released, *, key: str | None = None) -> None:
         """Give up a remote object that stays; its record, if it has one, goes."""

@@ -172,3 +172,18 @@ def test_an_effect_that_is_not_open_is_a_defect_of_the_caller(tmp_path: Path) ->
         with pytest.raises(ValueError, match="is not open"):
             ledger.done(effect, V)
         assert ledger.state == before
+
+
+def test_what_was_deposed_stands_at_its_address_again_in_one_step(tmp_path: Path) -> None:
+    with writing(local(tmp_path)) as ledger:
+        ledger.put(replace(POD, deposed=True))
+        ledger.reinstate(replace(POD, deposed=True).key)
+        assert dict(ledger.records()) == {POD.key: POD}
+        assert not ledger.open
+        for key in (POD.key, "fleet.x[7]#gone"):
+            with pytest.raises(ValueError, match="can't be reinstated"):
+                ledger.reinstate(key)
+        ledger.put(replace(POD, id="older", deposed=True))
+        with pytest.raises(ValueError, match="can't be reinstated"):
+            ledger.reinstate(f"{POD.address}#older")
+        assert local(tmp_path).load().state == ledger.state

@@ -502,8 +502,7 @@ def _reinstate(old: Record, run: Run) -> None:
         return
     if any(effect.address == old.address for effect in run.ledger.open.values()):
         return
-    effect = run.ledger.begin(left.address, "reinstate", {"id": left.id})
-    run.ledger.done(effect, replace(left, deposed=False), removed=(left.key,))
+    run.ledger.reinstate(left.key)
 
 
 def _switched(record: Record, effect: OpenEffect) -> Record:
