@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
+from lium_plan.kinds.pod.facts import offer_facts
 from lium_plan.kinds.pod.offers import Offer, Tier
-from lium_plan.kinds.pod.orders import offer_facts
 from lium_plan.kinds.protocol import Comparison, Record, Resource
 from lium_plan.kinds.registry import kind
 from lium_plan.manifest.expand import expand

@@ -8,8 +8,8 @@ from decimal import Decimal
 import pytest
 
 from lium_plan.diagnostics import ExitCode
+from lium_plan.kinds.pod.facts import offer_facts, offer_of
 from lium_plan.kinds.pod.offers import Offer, Tier
-from lium_plan.kinds.pod.orders import _offer, offer_facts
 from lium_plan.requests import PlanRequest
 from tests.simulation.leftovers import SENT, keys, killed_with_a_rent_on_its_way, phases
 from tests.simulation.manifests import HEAD, VOLUMES, fleet
@@ -327,9 +327,9 @@ def test_an_unserved_rent_is_sent_again_where_the_node_tells_what_is_asked_for()
         nvlink=True,
         reliable=False,
     )
-    assert _offer(offer_facts(offer)) == offer
+    assert offer_of(offer_facts(offer)) == offer
     silent = Offer(*("a-node", "RTX4090", 1, 24, 16, 64, 100, 200, Decimal("0.3"), Decimal("0.3"), "de", Tier.SECURE))
-    assert _offer(offer_facts(silent)) == silent
+    assert offer_of(offer_facts(silent)) == silent
 
 
 def test_events_that_can_not_be_read_leave_one_rent_open_and_the_rest_goes_on() -> None:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import error
 from lium_plan.kinds.failures import begun_depends_on, begun_inputs
-from lium_plan.kinds.pod.offers import Offer, Tier
+from lium_plan.kinds.pod.facts import offer_facts, offer_of
 from lium_plan.kinds.pod.spec import PodSpec
 from lium_plan.kinds.protocol import ActionFailed, Claim, Json, Ledger, OpenEffect, Record, Resource, Step
 
@@ -96,7 +96,9 @@ def begun_claim(effect: OpenEffect, resource: Resource | None) -> Claim:
         Decimal(str(data["ceiling_per_hour_usd"])),
         None if resource is None else resource.spec.requirement.max_price_usd,
     )
-    return Claim(effect.address, _offer(data["offer"]), min(bound for bound in bounds if bound is not None))
+    offer = offer_of(data["offer"])
+    assert offer is not None, "every begin of a rent holds one"
+    return Claim(effect.address, offer, min(bound for bound in bounds if bound is not None))
 
 
 def rented(effect: OpenEffect, pod_id: str, at: datetime, *, price_usd: Decimal | None = None) -> Record:
@@ -120,63 +122,3 @@ def rented(effect: OpenEffect, pod_id: str, at: datetime, *, price_usd: Decimal 
         depends_on=begun_depends_on(effect),
         protected=bool(data.get("protected")),
     )
-
-
-def offer_facts(offer: Offer) -> dict[str, Json]:
-    """What is kept of an offer: the pod is compared by it for as long as it lives."""
-    return {
-        "node_id": offer.node_id,
-        "gpu": offer.gpu,
-        "gpu_count": offer.gpu_count,
-        "gpu_memory_gib": offer.gpu_memory_gib,
-        "cpu": offer.cpu,
-        "memory_gib": offer.memory_gib,
-        "disk_gb": offer.disk_gb,
-        "local_disk_gb": offer.local_disk_gb,
-        "price_per_hour_usd": str(offer.price_per_hour_usd),
-        "location": offer.location,
-        "tier": str(offer.tier),
-        **_told(offer),
-    }
-
-
-def _told(offer: Offer) -> dict[str, Json]:
-    """What not every node tells; what it does not is left out."""
-    facts: dict[str, Json] = {
-        "download_mbps": None if offer.download_mbps is None else str(offer.download_mbps),
-        "cuda": None if offer.cuda is None else str(offer.cuda),
-        "nvlink": offer.nvlink,
-        "reliable": offer.reliable,
-    }
-    return {name: value for name, value in facts.items() if value is not None}
-
-
-def _offer(facts: Json) -> Offer:
-    assert isinstance(facts, Mapping)
-    price, count = Decimal(str(facts["price_per_hour_usd"])), int(str(facts["gpu_count"]))
-    return Offer(
-        node_id=str(facts["node_id"]),
-        gpu=str(facts["gpu"]),
-        gpu_count=count,
-        gpu_memory_gib=int(str(facts["gpu_memory_gib"])),
-        cpu=int(str(facts["cpu"])),
-        memory_gib=int(str(facts["memory_gib"])),
-        disk_gb=int(str(facts["disk_gb"])),
-        local_disk_gb=int(str(facts["local_disk_gb"])),
-        price_per_hour_usd=price,
-        price_per_gpu_hour_usd=price / count,
-        location=str(facts["location"]),
-        tier=Tier(str(facts["tier"])),
-        download_mbps=_decimal(facts.get("download_mbps")),
-        cuda=_decimal(facts.get("cuda")),
-        nvlink=_flag(facts.get("nvlink")),
-        reliable=_flag(facts.get("reliable")),
-    )
-
-
-def _decimal(written: Json) -> Decimal | None:
-    return None if written is None else Decimal(str(written))
-
-
-def _flag(written: Json) -> bool | None:
-    return None if written is None else bool(written)

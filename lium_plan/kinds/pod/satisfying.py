@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal
 
 from lium_plan.kinds.lifecycles import ignores
-from lium_plan.kinds.pod.offers import Bounds, Offer, Requirement, Tier
+from lium_plan.kinds.pod.facts import offer_of
+from lium_plan.kinds.pod.offers import Bounds, Offer, Requirement
 from lium_plan.kinds.protocol import FieldChange, Json, Lifecycle, Record
 
 LASTING = ("gpu", "gpu memory", "gpu count", "cpu", "memory", "disk", "regions", "spot_policy")
@@ -24,40 +24,7 @@ Violations = tuple[tuple[str, FieldChange], ...]
 
 def as_offer(record: Record) -> Offer | None:
     """The slice that a pod was rented as, from what was recorded then; None when it was never recorded."""
-    facts = record.attributes
-    try:
-        count, price = int(str(facts["gpu_count"])), Decimal(str(facts["price_per_hour_usd"]))
-        return Offer(
-            node_id=str(facts["node_id"]),
-            gpu=str(facts["gpu"]),
-            gpu_count=count,
-            gpu_memory_gib=int(str(facts["gpu_memory_gib"])),
-            cpu=int(str(facts["cpu"])),
-            memory_gib=int(str(facts["memory_gib"])),
-            disk_gb=int(str(facts["disk_gb"])),
-            local_disk_gb=int(str(facts.get("local_disk_gb") or 0)),
-            price_per_hour_usd=price,
-            price_per_gpu_hour_usd=price / count,
-            location=str(facts["location"]),
-            tier=Tier(str(facts["tier"])),
-            download_mbps=_decimal(facts.get("download_mbps")),
-            cuda=_decimal(facts.get("cuda")),
-            nvlink=_boolean(facts.get("nvlink")),
-            reliable=_boolean(facts.get("reliable")),
-        )
-    except (KeyError, ValueError):
-        return None
-
-
-def _decimal(value: Json) -> Decimal | None:
-    try:
-        return None if value is None else Decimal(str(value))
-    except ArithmeticError:
-        return None
-
-
-def _boolean(value: Json) -> bool | None:
-    return value if isinstance(value, bool) else None
+    return offer_of(record.attributes)
 
 
 def violations(record: Record, want: Requirement, lifecycle: Lifecycle) -> Violations:
