@@ -145,7 +145,7 @@ async def make(
         if settlement.outcome is Outcome.UNKNOWN:
             raise unknown_outcome(address, settlement.message)
         if isinstance(failure, RateLimitedError):
-            limited_since = limited_since or loop.time()
+            limited_since = loop.time() if limited_since is None else limited_since
             if loop.time() - limited_since < patience_s:
                 continue
         if failure is not None and classify_refusal(failure) not in (Refusal.UNKNOWN, Refusal.NOT_SENT):
