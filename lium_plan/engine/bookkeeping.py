@@ -32,6 +32,9 @@ def keep_books(actions: Iterable[Action], found: Mapping[Address, Found], ledger
             continue
         left = ledger.record_by_key(str(action.source))
         if left is not None and left.deposed:
+            successor = ledger.record(left.address)
+            if successor is not None:
+                ledger.put(replace(successor, deposed=True))
             ledger.reinstate(left.key)
             continue
         if left is not None:

@@ -51,7 +51,7 @@ async def settle(
         outcome.diagnostics.extend(again.plan.diagnostics)
         outcome.codes.add(ExitCode.PARTIAL if session.has_sent_changes else again.plan.refusal)
         return None
-    beyond = _beyond(planned.plan, again.plan)
+    beyond = _beyond(planned, again.plan)
     if beyond is not None:
         outcome.diagnostics.append(beyond)
         outcome.codes.add(ExitCode.PARTIAL)
@@ -132,15 +132,28 @@ def _without_unknown(planned: Planned, unknown: Collection[Address]) -> Planned:
     return only(planned, tuple(kept))
 
 
-def _beyond(confirmed: Plan, fresh: Plan) -> Diagnostic | None:
+_FREE = frozenset({Verb.ADOPT, Verb.FORGET, Verb.MOVE, Verb.RUN})
+_COVERED = {
+    Verb.CREATE: frozenset({Verb.UPDATE, Verb.REBOOT, Verb.REPLACE}),
+    Verb.REPLACE: frozenset({Verb.CREATE, Verb.UPDATE, Verb.REBOOT}),
+    Verb.REBOOT: frozenset({Verb.UPDATE}),
+}
+"""What else a yes to one of these allows where an effect was open. What is found instead of being made is made into
+what is asked for: nobody has used it yet, and the plan has said so (`Kind.will`)."""
+
+
+def _beyond(confirmed: Planned, fresh: Plan) -> Diagnostic | None:
     """After settling, the plan may have shrunk; what costs or destroys more than was confirmed needs another yes."""
-    allowed = {(action.address, action.deposed_id): action.verb for action in confirmed.actions}
-    open_addresses = {item.address for item in confirmed.open}
+    allowed = {action.address: action.verb for action in confirmed.plan.actions if action.deposed_id is None}
+    open_addresses = {item.address for item in confirmed.plan.open}
+    wanted = confirmed.desired.resources if confirmed.desired is not None else {}
     for action in fresh.actions:
-        free = action.verb in (Verb.ADOPT, Verb.FORGET, Verb.MOVE, Verb.RUN) or action.deposed_id is not None
-        if free or action.address in open_addresses:
+        if action.verb in _FREE or action.deposed_id is not None:
             continue
-        if allowed.get((action.address, action.deposed_id)) is not action.verb:
+        verb = allowed.get(action.address)
+        covered = verb is not None and action.verb in _COVERED.get(verb, ())
+        announced = action.verb is Verb.DESTROY and action.address not in wanted  # found, and wanted by nobody
+        if verb is not action.verb and not (action.address in open_addresses and (covered or announced)):
             return error(
                 "plan-changed",
                 f"after settling what was open, {action.verb} {action.address} is needed too, and was not confirmed",

@@ -335,7 +335,7 @@ def _why_released(situation: Situation, record: Record) -> str:
 
 def _why_unwanted(situation: Situation, record: Record) -> str:
     if record.deposed:
-        return "a newer one has taken its place"
+        return "another one has its place"
     if situation.request.destroying:
         return ""
     fleets = situation.desired.fleets if situation.desired is not None else {}

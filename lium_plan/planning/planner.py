@@ -26,7 +26,7 @@ from lium_plan.planning.late import late_rows
 from lium_plan.planning.observed import Observed, wait_s
 from lium_plan.planning.order import Graph
 from lium_plan.planning.placement import Need, Placed, place
-from lium_plan.planning.plan import Action, Cost, Market, Open, OutputValue, Plan, Summary
+from lium_plan.planning.plan import UNREACHABLE, Action, Cost, Market, Open, OutputValue, Plan, Summary
 from lium_plan.planning.renames import guard_renames
 from lium_plan.planning.rents import describe, expired_since, node_of, placement_of, ttl_s
 from lium_plan.planning.selection import select
@@ -98,12 +98,16 @@ def make_plan(
         outputs=_outputs(given, decisions),
         diagnostics=tuple(diagnostics),
         refusal=ExitCode.UNSAFE if unsafe else None,
-        complete=_enough_offers(given, placed) and not selection.left_out and not decisions.unreachable,
+        complete=_enough_offers(given, placed) and not selection.left_out and not _is_unsure(decisions),
         desired_digest=desired.digest if desired is not None else "",
         account_id=observed.account_id,
         server=observed.server,
         options=_options(request),
     )
+
+
+def _is_unsure(decisions: Decisions) -> bool:
+    return any(drift.status == UNREACHABLE for drift in decisions.drift)
 
 
 # --- what is rented ------------------------------------------------------------------------------------------

@@ -1,24 +1,26 @@
 """What was to go, did not, and is wanted: it stands at its address again, as what it was.
 
-Healthy pods that were to be replaced, and whose successors were never made: otherwise a replacement that found nothing
-would condemn the pod that it was to replace, whatever the manifest says by then. And volumes, templates and logins
-whose deletion was refused. Owns the state as a plan sees it with them back. Pure.
+Healthy pods that were to be replaced, and whose successors were never made, or are not what the manifest asks for by
+now: otherwise a replacement that found nothing, or that somebody thought better of, would condemn the pod that it was
+to replace. And volumes, templates and logins whose deletion was refused. Owns the state as a plan sees it with them
+back. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from lium_plan.addresses import Address
-from lium_plan.kinds.protocol import Presence, Record, Verb
+from lium_plan.kinds.protocol import Observation, Presence, Record, Resource, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.observed import Observed
 from lium_plan.planning.plan import Action
-from lium_plan.planning.rents import health
+from lium_plan.planning.rents import fits, health
 from lium_plan.state.model import State
 
 UNREPLACED = "it was to be replaced, and no successor was made"
+UNFIT_SUCCESSOR = "it was to be replaced, and what was made for that is not what is asked for"
 UNDELETED = "it was to be deleted, is still there, and is wanted"
 
 
@@ -29,10 +31,12 @@ class _Back:
     record: Record
     """As it is to be."""
     why: str
+    instead_of: Record | None = None
+    """What stands there now, and goes."""
 
 
 def reinstated(
-    state: State | None, observed: Observed, wanted: Collection[Address]
+    state: State | None, observed: Observed, wanted: Mapping[Address, Resource]
 ) -> tuple[State | None, Observed, tuple[Action, ...]]:
     """The same with these at their addresses, and the actions that put them there."""
     back = (*_unreplaced(state, observed, wanted), *_undeleted(state, observed, wanted)) if state is not None else ()
@@ -40,28 +44,60 @@ def reinstated(
         return state, observed, ()
     records, seen = dict(state.records), dict(observed.observations)
     for item in back:
-        del records[item.key]
-        records[item.record.key] = item.record
-        if item.key in seen:
-            seen[item.record.key] = seen.pop(item.key)
+        if item.instead_of is not None:
+            _rekey(item.instead_of.key, replace(item.instead_of, deposed=True), records, seen)
+        _rekey(item.key, item.record, records, seen)
     actions = tuple(_action(item) for item in back)
     return replace(state, records=records), replace(observed, observations=seen), actions
 
 
-def _unreplaced(state: State, observed: Observed, wanted: Collection[Address]) -> Iterator[_Back]:
-    """Of several for one address the newest."""
-    taken = {record.address for record in state.records.values() if not record.deposed} | _unsettled(state)
-    found: dict[Address, Record] = {}
-    left = (record for record in state.records.values() if record.deposed and record.kind == "pod")
-    for record in sorted(left, key=lambda record: str(record.attributes.get("rented_at"))):
-        well = record.status == "ready" and health(record, observed.of(record), observed.at).living
-        if well and record.address in wanted and record.address not in taken:
-            found[record.address] = record
-    for record in found.values():
-        yield _Back(record.key, replace(record, deposed=False), UNREPLACED)
+def _rekey(key: str, record: Record, records: dict[str, Record], seen: dict[str, Observation]) -> None:
+    del records[key]
+    records[record.key] = record
+    if key in seen:
+        seen[record.key] = seen.pop(key)
 
 
-def _undeleted(state: State, observed: Observed, wanted: Collection[Address]) -> Iterator[_Back]:
+def _unreplaced(state: State, observed: Observed, wanted: Mapping[Address, Resource]) -> Iterator[_Back]:
+    """Of several for one address one that fits before one that does not, and the newest of those."""
+    unsettled = _unsettled(state)
+    left: dict[Address, list[Record]] = {}
+    for record in state.records.values():
+        is_pod = record.deposed and record.kind == "pod" and record.address in wanted
+        if is_pod and record.address not in unsettled and _is_well(record, observed):
+            left.setdefault(record.address, []).append(record)
+    for address, records in left.items():
+        resource = wanted[address]
+        best = max(records, key=lambda record: (_fits(record, observed, resource), _rented_at(record)))
+        successor = state.records.get(str(address))
+        if successor is None:
+            yield _Back(best.key, replace(best, deposed=False), UNREPLACED)
+        elif _is_worse(successor, best, observed, resource):
+            yield _Back(best.key, replace(best, deposed=False), UNFIT_SUCCESSOR, successor)
+
+
+def _is_worse(successor: Record, old: Record, observed: Observed, resource: Resource) -> bool:
+    """Whether a successor must go in any case, and the old one need not, or at least does its work."""
+    if successor.id is None or _fits(successor, observed, resource):
+        return False
+    return _fits(old, observed, resource) or not _is_well(successor, observed)
+
+
+def _is_well(record: Record, observed: Observed) -> bool:
+    return record.status == "ready" and health(record, observed.of(record), observed.at).living
+
+
+def _fits(record: Record, observed: Observed, resource: Resource) -> bool:
+    seen = observed.of(record)
+    is_there = seen is None or seen.presence is Presence.PRESENT
+    return is_there and fits(record, seen, resource)
+
+
+def _rented_at(record: Record) -> str:
+    return str(record.attributes.get("rented_at"))
+
+
+def _undeleted(state: State, observed: Observed, wanted: Mapping[Address, Resource]) -> Iterator[_Back]:
     unsettled = _unsettled(state)
     for record in state.records.values():
         if record.status != "deleting" or record.deposed or record.kind not in ("volume", "template", "credential"):

@@ -15,7 +15,7 @@ from lium_plan.addresses import Address
 from lium_plan.kinds.bootstrap.spec import BootstrapSpec
 from lium_plan.kinds.pod.lifetimes import EXTEND, TTL_CHANGED, deadline
 from lium_plan.kinds.pod.offers import Offer
-from lium_plan.kinds.pod.spec import DEAD_STATUSES, PodSpec, offer_title, status_after
+from lium_plan.kinds.pod.spec import DEAD_STATUSES, PodSpec, is_as_asked, offer_title, status_after
 from lium_plan.kinds.protocol import Json, Observation, OpenEffect, Presence, Record, Resource
 from lium_plan.kinds.task.spec import TaskSpec
 
@@ -62,6 +62,11 @@ def health(record: Record, observation: Observation | None, now: datetime, *, se
         return Health.DEAD
     failed = setup is not None and setup.status == "failed" and setup.attributes.get(HOST_ID) == record.id
     return Health.UNFINISHED if failed else Health.WELL
+
+
+def fits(record: Record, observation: Observation | None, resource: Resource) -> bool:
+    """Whether a pod is what is wanted at an address, or can be made so without another one."""
+    return isinstance(resource.spec, PodSpec) and is_as_asked(resource, record, observation)
 
 
 def status_seen(record: Record, observation: Observation) -> str:

@@ -205,6 +205,9 @@ def record_of(resource: Resource, row: str, before: Desired | None, records: Map
             attributes["removal_at"] = (created + timedelta(seconds=ttl)).isoformat()
         if resource.spec.template is not None:
             attributes["template_id"] = f"id-{resource.spec.template}"
+    elif resource.kind == "template" and resource.spec.credential is not None:
+        login = records.get(str(resource.spec.credential))
+        attributes = {} if login is None else {"credential_id": login.id}
     elif host is not None:
         pod = records.get(str(host))
         attributes = {"pod_id": pod.id if pod is not None else "id-of-a-pod-long-gone"}

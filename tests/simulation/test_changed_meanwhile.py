@@ -1,10 +1,12 @@
-"""Killed between a rent's answer and the first list, then another manifest: the pod is judged first, as ever."""
+"""Another manifest after a run that was killed or that failed: what was rented is judged first; what is left fits or goes."""
 
 from __future__ import annotations
 
 import pytest
 
+from lium_plan.diagnostics import ExitCode
 from lium_plan.views.state_json import shown_status
+from tests.simulation.leftovers import SENT
 from tests.simulation.manifests import fleet
 from tests.simulation.telling import RENT, emptied, mended, record, rents, told
 from tests.support.world import World
@@ -81,3 +83,36 @@ def test_a_pod_whose_bootstrap_is_no_longer_declared_is_ready_without_one(exit_s
 
     behaviours = (Behaviour("make ready", exit_status=exit_status),)
     told(story, manifest=fleet(1, more=BOOTSTRAP), behaviours=behaviours)
+
+
+FIRST = "    lifecycle: {create_before_destroy: true}\n"
+
+
+@pytest.mark.parametrize("how", ["killed with its rent on its way", "killed before it was seen", "not set up"])
+@pytest.mark.parametrize("none_left", [False, True])
+def test_who_thinks_better_of_a_replacement_keeps_what_was_to_be_replaced(how: str, none_left: bool) -> None:
+    """Its successor, which nobody has used yet, goes; nothing is rented for it."""
+    before = fleet(more=BOOTSTRAP + FIRST)
+    behaviours = (Behaviour("make it fail", exit_status=1),)
+
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        old = record(world).id
+        world.write("lium.yaml", before.replace("RTX4090", "RTX3090").replace("make ready", "make it fail"))
+        if how == "not set up":
+            assert (await world.apply()).code == ExitCode.PARTIAL
+        else:
+            killed = await world.apply(crash_on=SENT if "rent" in how else UNSEEN)
+            assert killed.code is None
+        await world.pass_time(1)
+        assert len(world.open_charges("pod")) == 2
+        world.write("lium.yaml", before)
+        if none_left:
+            full = {"do": "answer", "status": 409, "code": "node_unavailable"}
+            world.fault(full, **RENT, times=None)
+        await mended(world)
+        assert [charge.object_id for charge in world.open_charges("pod")] == [old]
+        assert len(rents(world)) == 2
+        await emptied(world)
+
+    told(story, manifest=before, behaviours=behaviours)

@@ -7,7 +7,7 @@ import pytest
 from lium_plan.diagnostics import ExitCode
 from lium_plan.requests import PlanRequest
 from tests.simulation.leftovers import SENT, killed_with_a_rent_on_its_way
-from tests.simulation.manifests import VOLUMES, fleet, tails
+from tests.simulation.manifests import VOLUME, VOLUMES, fleet, tails
 from tests.simulation.telling import RENT, SEED, emptied, mended, record, rents, told
 from tests.support.world import World
 from tests.support.world_opening import run_world
@@ -102,6 +102,46 @@ def test_what_is_needed_too_after_settling_needs_another_yes() -> None:
         assert "plan-changed" in changed.words
         assert "was not confirmed" in changed.words
         assert world.open_charges("pod") == (), "nothing was rented without a yes"
+        await mended(world)
+        await emptied(world)
+
+    told(story, expected=tails(2))
+
+
+def test_what_is_found_and_not_what_is_asked_for_any_more_is_replaced_as_the_plan_has_said() -> None:
+    async def story(world: World) -> None:
+        await killed_with_a_rent_on_its_way(world, served=True)
+        (found,) = pods(world)
+        world.write("lium.yaml", fleet(more=VOLUME, tail=VOLUMES))
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert "adopt it, replace it if it is not what is asked for, or" in ran.plans[0].open[0].will
+        assert record(world).inputs["volume"] == "volume.data"
+        assert found not in pods(world)
+        await mended(world)
+        await emptied(world)
+
+    told(story)
+
+
+def test_a_yes_to_a_change_in_place_is_none_to_a_new_pod() -> None:
+    """Both were on their way when the run was killed; while the rent is looked for, the pod that was changed breaks."""
+
+    async def story(world: World) -> None:
+        world.configure(no_rent_idempotency=True)
+        assert (await world.apply()).code == 0
+        world.write("lium.yaml", fleet(2).replace("ubuntu:22.04", "ubuntu:24.04"))
+        world.fault({"do": "delay", "where": "before", "seconds": 60}, method="PUT", path="pods/*/switch-template")
+        world.fault({"do": "lose_reply", "where": "before"}, **RENT)
+        killed = await world.apply(crash_on=SENT)
+        assert killed.code is None
+        state = world.state()
+        assert state is not None
+        assert {str(effect.address) for effect in state.open.values()} == {"fleet.a[0]", "fleet.a[1]"}
+        world.fault({"do": "break", "pod": "*-a-0"}, at=200)
+        changed = await world.apply()
+        assert changed.code == ExitCode.PARTIAL, changed.words
+        assert "replace fleet.a[0] is needed too, and was not confirmed" in changed.words
         await mended(world)
         await emptied(world)
 

@@ -210,33 +210,10 @@ class Pods:
         """In the order of what loses most: a dead pod, a wrong one, another template, another end; then notes."""
         unmet = violations(record, resource.spec.requirement, resource.lifecycle)
         return (
-            if_dead(record, observation)
-            or self._replacement(resource, record, observation, comparison, unmet)
+            _must_go(resource, record, observation, unmet)
             or self._in_place(resource, record, observation, comparison)
             or self._as_it_is(resource, record, observation, unmet)
         )
-
-    def _replacement(
-        self,
-        resource: Resource,
-        record: Record,
-        observation: Observation | None,
-        comparison: Comparison,
-        unmet: Violations,
-    ) -> Change | None:
-        shown = observation.attributes.get("gpu_count") if observation is not None else None
-        rented = record.attributes.get("gpu_count")
-        if shown is not None and rented is not None and str(shown) != str(rented):
-            wrong = FieldChange("gpu_count", shown, rented, forces="replace")
-            return Change(Verb.REPLACE, f"it has {shown} GPUs, {rented} were rented", (wrong,), drift="gpu-count")
-        violated = tuple(change for name, change in unmet if name in LASTING)
-        if violated:
-            return Change(Verb.REPLACE, _reason(violated), violated)
-        before, after = record.inputs.get("volume"), _volume_of(resource.spec)
-        if before != after and not ignores(resource.lifecycle, "volume"):
-            changes = field_changes({"volume": before}, {"volume": after})
-            return Change(Verb.REPLACE, "a volume is attached when renting", _forcing(changes, "replace"))
-        return None
 
     def _in_place(
         self, resource: Resource, record: Record, observation: Observation | None, comparison: Comparison
@@ -341,7 +318,8 @@ class Pods:
             case "rent" if destroying:
                 return f"look for pod {effect.data.get('pod_name')}, and delete it if it exists"
             case "rent":
-                return f"look for pod {effect.data.get('pod_name')}: adopt it, or settle that it was never rented"
+                name, or_else = effect.data.get("pod_name"), "replace it if it is not what is asked for"
+                return f"look for pod {name}: adopt it, {or_else}, or settle that it was never rented"
             case "delete":
                 return "look whether it is gone"
             case "extend":
@@ -411,6 +389,33 @@ def if_dead(record: Record, observation: Observation | None) -> Change | None:
         return Change(Verb.REPLACE, f"it is being deleted: {_WHY_DEAD[status]}", drift="deleting")
     if record.status in ("failed", "broken", "deleting"):
         return Change(Verb.REPLACE, _why_dead(record), drift=record.status)
+    return None
+
+
+def is_as_asked(resource: Resource, record: Record, observation: Observation | None) -> bool:
+    """Whether it can stay, changed in place at most."""
+    unmet = violations(record, resource.spec.requirement, resource.lifecycle)
+    return _must_go(resource, record, observation, unmet) is None
+
+
+def _must_go(resource: Resource, record: Record, observation: Observation | None, unmet: Violations) -> Change | None:
+    return if_dead(record, observation) or _if_wrong(resource, record, observation, unmet)
+
+
+def _if_wrong(resource: Resource, record: Record, observation: Observation | None, unmet: Violations) -> Change | None:
+    """That a living one must be replaced, and why; None: it is what is asked for, as far as it can't be changed."""
+    shown = observation.attributes.get("gpu_count") if observation is not None else None
+    rented = record.attributes.get("gpu_count")
+    if shown is not None and rented is not None and str(shown) != str(rented):
+        wrong = FieldChange("gpu_count", shown, rented, forces="replace")
+        return Change(Verb.REPLACE, f"it has {shown} GPUs, {rented} were rented", (wrong,), drift="gpu-count")
+    violated = tuple(change for name, change in unmet if name in LASTING)
+    if violated:
+        return Change(Verb.REPLACE, _reason(violated), violated)
+    before, after = record.inputs.get("volume"), _volume_of(resource.spec)
+    if before != after and not ignores(resource.lifecycle, "volume"):
+        changes = field_changes({"volume": before}, {"volume": after})
+        return Change(Verb.REPLACE, "a volume is attached when renting", _forcing(changes, "replace"))
     return None
 
 

@@ -43,7 +43,7 @@ from lium_plan.kinds.protocol import (
     Verb,
 )
 from lium_plan.kinds.services import Services
-from lium_plan.kinds.template.rows import EDITED, edits
+from lium_plan.kinds.template.rows import EDITED, edits, facts_of
 from lium_plan.kinds.template.spec import TemplateSpec
 from lium_plan.lium.models import Deletion, Template
 from lium_plan.lium.windows import Family
@@ -123,8 +123,8 @@ class TemplateDriver:
         """What was edited by hand is as it is declared: the state says so from here on."""
         record, template_id = step.owned()
         row = next((item for item in await self._templates() if item.id == template_id), None)
-        name = row.name if row is not None else record.attributes.get("remote_name")
-        run.ledger.put(replace(record, inputs=dict(step.inputs), attributes={**record.attributes, "remote_name": name}))
+        facts = {} if row is None else facts_of(row.name, row.docker_credential_id)
+        run.ledger.put(replace(record, inputs=dict(step.inputs), attributes={**record.attributes, **facts}))
 
     def _is(self, row: Template, name: Json, inputs: Mapping[str, Json]) -> bool:
         """Whether it is one of ours with this content, and stays: names are not unique, and don't follow an edit."""
@@ -170,6 +170,7 @@ class TemplateDriver:
                 "inputs": inputs,
                 "protected": step.wanted().lifecycle.prevent_destroy,
                 "depends_on": [str(address) for address in depends_on],
+                "credential_id": credential_id,
             },
             post=find_or_post,
             made=lambda template: Record(
@@ -177,7 +178,7 @@ class TemplateDriver:
                 template.id,
                 "ready",
                 inputs,
-                {"remote_name": name},
+                facts_of(name, credential_id),
                 depends_on,
                 step.wanted().lifecycle.prevent_destroy,
             ),
@@ -222,7 +223,7 @@ class TemplateDriver:
             template.id,
             "ready",
             begun_inputs(effect),
-            {"remote_name": template.name},
+            facts_of(template.name, effect.data.get("credential_id")),
             begun_depends_on(effect),
             bool(effect.data.get("protected")),
         )

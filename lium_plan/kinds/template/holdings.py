@@ -12,7 +12,7 @@ from lium_plan.kinds.credential.spec import address_for
 from lium_plan.kinds.differ import sensitive
 from lium_plan.kinds.holdings import Held, Stanza
 from lium_plan.kinds.protocol import Comparison, Json, Observation, Presence, Record, Resource
-from lium_plan.kinds.template.rows import image_of, local_volume_of, ports_of
+from lium_plan.kinds.template.rows import facts_of, image_of, local_volume_of, ports_of
 from lium_plan.kinds.template.spec import DEFAULT_LOCAL_VOLUME, KEEP_ALIVE, SSH_PORT, Templates, TemplateSpec
 from lium_plan.lium.client import LiumClient
 from lium_plan.lium.models import Template
@@ -46,7 +46,7 @@ class TemplateHoldings:
             "local_volume": local_volume_of(row),
             "registry_auth": self._login(row, spec, wanted, comparison),
         }
-        facts: dict[str, Json] = {"remote_name": row.name}
+        facts = facts_of(row.name, row.docker_credential_id)
         needs = tuple(address for address in resource.depends_on if str(address) in comparison.records)
         return Record(resource.address, held.id, "ready", inputs, facts, needs, resource.lifecycle.prevent_destroy)
 

@@ -77,3 +77,8 @@ def _environment(row: Template, applied: Json, salt: bytes) -> Mapping[str, Json
 def _as_applied(value: str, before: Json, salt: bytes) -> Json:
     hashed = sensitive(keyed_hash(salt, value))
     return before if before in (value, hashed) else hashed
+
+
+def facts_of(name: str, credential_id: Json) -> dict[str, Json]:
+    """What a record says beyond what was asked for. `credential_id`: what it pulls with, whatever is declared."""
+    return {"remote_name": name, "credential_id": credential_id}
