@@ -137,6 +137,7 @@ _COVERED = {
     Verb.CREATE: frozenset({Verb.UPDATE, Verb.REBOOT, Verb.REPLACE}),
     Verb.REPLACE: frozenset({Verb.CREATE, Verb.UPDATE, Verb.REBOOT}),
     Verb.REBOOT: frozenset({Verb.UPDATE}),
+    Verb.RUN: frozenset({Verb.REPLACE}),
 }
 """What else a yes to one of these allows where an effect was open. What is found instead of being made is made into
 what is asked for: nobody has used it yet, and the plan has said so (`Kind.will`)."""

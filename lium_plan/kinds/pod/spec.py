@@ -385,7 +385,7 @@ def if_dead(record: Record, observation: Observation | None) -> Change | None:
     status = (observation.status or "") if observation is not None else ""
     if status in DEAD_STATUSES:
         return Change(Verb.REPLACE, f"the server says {status}: {_WHY_DEAD[status]}", drift=_slug(status))
-    if status == "DELETING":
+    if status == "DELETING" and record.status != "deleting":
         return Change(Verb.REPLACE, f"it is being deleted: {_WHY_DEAD[status]}", drift="deleting")
     if record.status in ("failed", "broken", "deleting"):
         return Change(Verb.REPLACE, _why_dead(record), drift=record.status)
