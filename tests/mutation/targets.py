@@ -82,6 +82,7 @@ JOURNAL = {
 ORDERING = {
     "lium_plan/planning/order.py": ALL,
     "lium_plan/planning/sequence.py": ALL,
+    "lium_plan/planning/reinstating.py": ALL,
     "lium_plan/engine/walk.py": ALL,
 }
 
