@@ -31,6 +31,7 @@ LEAVES = (
     "answers",
     "interrupts",
     "together",
+    "turns",
     "__init__",
 )
 
@@ -53,7 +54,7 @@ PURE_KINDS = ("pure:kinds.**",)
 
 ALLOWED: tuple[tuple[str, tuple[str, ...], str], ...] = (
     (
-        "addresses|diagnostics|garbage|settings|marks|money|requests|answers|interrupts|together",
+        "addresses|diagnostics|garbage|settings|marks|money|requests|answers|interrupts|together|turns",
         LEAVES,
         "leaves know leaves only",
     ),
@@ -86,7 +87,11 @@ ALLOWED: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ),
         "knows the protocol and no kind; offers are the market's, which it keeps",
     ),
-    ("lium.**", ("lium.**", "__init__"), "the client knows the server and nothing of plans; it says our version"),
+    (
+        "lium.**",
+        ("lium.**", "__init__", "turns"),
+        "the client knows the server and nothing of plans; it says our version",
+    ),
     ("ssh.**", ("ssh.**", "garbage"), "knows machines, nothing of Lium"),
     ("sim.**", (*LEAVES, "sim.**"), "shares no code with the client, so that it can't share its mistakes"),
     (

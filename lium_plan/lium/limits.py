@@ -32,7 +32,7 @@ FIRST_BACK_OFF_S = 5.0
 LONGEST_BACK_OFF_S = 60.0
 LEAST_BACK_OFF_S = 1.0
 LONGEST_PACE_S = 30.0
-MAX_IN_FLIGHT = 64
+MAX_IN_FLIGHT = 40
 LEAST_PATIENCE_S = 900.0
 # The server counts template creations and rents together at times (contract §1.6).
 _COUNTED_TOGETHER = (Family.TEMPLATE_CREATE, Family.RENT)

@@ -16,6 +16,7 @@ from typing import Protocol, Self
 
 from lium_plan.lium.errors import AuthError, LiumError, PermissionError_, RateLimitedError
 from lium_plan.lium.models import Pod
+from lium_plan.turns import Turns
 
 LEAST_INTERVAL_S = 1.0
 LONGEST_BACK_OFF_S = 60.0
@@ -70,6 +71,7 @@ class PodPoller:
         self._youngest, self._useful_from = float("-inf"), float("inf")
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
+        self._turns = Turns()
         self._requests = 0
         self._listed_at = float("-inf")
         self._retry_after_s = 0.0
@@ -140,11 +142,13 @@ class PodPoller:
         if self._count_in(waiter):
             self._wake()
         try:
-            return await waiter.future
+            listing = await waiter.future
         finally:
             self._waiters.pop(waiter, None)
             if not self._waiters:
                 self._changed.set()
+        await self._turns.take()
+        return listing
 
     def _count_in(self, waiter: _Waiter) -> bool:
         """Whether the next list may be due earlier because of this one."""

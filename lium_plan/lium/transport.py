@@ -25,6 +25,7 @@ import httpx
 
 from lium_plan.lium.envelope import MAX_ERROR_BODY
 from lium_plan.lium.errors import LiumConfigError, RedirectError, TransportError
+from lium_plan.turns import Turns
 
 AsyncTransport = httpx.AsyncBaseTransport
 """What may stand in for the network, e.g. `httpx.ASGITransport` of an application in process."""
@@ -187,6 +188,7 @@ class Transport:
         self._in_use: list[int] = []
         self._free: asyncio.Semaphore | None = None
         self._closed = False
+        self._turns = Turns()
         self.changes_sent = 0
         """Requests that may have changed something on the server, whatever became of their answers."""
 
@@ -275,6 +277,7 @@ class Transport:
                 response = await client.send(outgoing, stream=True, auth=auth)
             answered_at = loop.time()
             try:
+                await self._turns.take()
                 body, cut = await _read(response, deadline)
             finally:
                 await response.aclose()

@@ -41,6 +41,7 @@ from lium_plan.kinds.services import Services
 from lium_plan.lium.errors import LiumError, Refusal, classify_refusal
 from lium_plan.lium.models import Pod
 from lium_plan.marks import parse_pod_name
+from lium_plan.turns import Turns
 
 FAILED_PODS_MAX = 3
 """So many pods of one address may fail to start in one run before it is given up."""
@@ -63,6 +64,7 @@ class PodDriver:
         self._waits = Waits(services, self._removals)
         self._failed: dict[Address, dict[str, GivenUp]] = {}
         """Why pods were given back in this run, by their nodes: a second try there would only cost again."""
+        self._turns = Turns()
         self._rebooting: dict[str, asyncio.Semaphore] = {}
         self._reboot_failed: set[str] = set()
 
@@ -92,6 +94,7 @@ class PodDriver:
         return Survey(observations, tuple(_marked(pod) for pod in listed.values() if pod.id not in known))
 
     async def perform(self, step: Step, run: Run) -> None:
+        await self._turns.take()  # of hundreds that are free to go at once
         match step.verb:
             case Verb.DESTROY:
                 if step.record is not None:
