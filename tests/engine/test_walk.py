@@ -319,3 +319,38 @@ def test_who_gives_up_resting_when_it_is_called_is_not_begun_twice() -> None:
     walk = Walk(Graph("ab", {}), perform, parallelism=1)
     assert all(ending.done for ending in run_virtual(walk.run(asyncio.Event())).values())
     assert begun == ["a", "b"]
+
+
+def test_who_is_called_while_nothing_else_happens_goes_on_at_once() -> None:
+    ended: list[float] = []
+
+    async def perform(node: str) -> None:
+        await walk.rest(node)
+        ended.append(asyncio.get_running_loop().time())
+
+    walk = Walk(Graph("a", {}), perform, parallelism=1)
+
+    async def main() -> Mapping[str, Ending]:
+        asyncio.get_running_loop().call_later(3, walk.call, "a")
+        asyncio.get_running_loop().call_later(50, int)  # the clock goes on
+        return await walk.run(asyncio.Event())
+
+    assert run_virtual(main())["a"].done
+    assert ended == [3]
+
+
+def test_who_has_given_up_resting_takes_a_place_again() -> None:
+    began: dict[str, float] = {}
+
+    async def perform(node: str) -> None:
+        began[node] = asyncio.get_running_loop().time()
+        if node == "a":
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1):
+                    await walk.rest("a")
+            await asyncio.sleep(5)
+        await asyncio.sleep(2)
+
+    walk = Walk(Graph("abc", {}), perform, parallelism=1)
+    run_virtual(walk.run(asyncio.Event()))
+    assert began == {"a": 0, "b": 0, "c": 8}
