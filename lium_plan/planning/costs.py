@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from lium_plan.addresses import Address
-from lium_plan.kinds.protocol import Record, Verb
+from lium_plan.kinds.protocol import Record, Resource, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.decisions import Decision
 from lium_plan.planning.placement import Placed
-from lium_plan.planning.rents import bills, created_at, due_at, most_per_hour_usd, removal_at, ttl_s
+from lium_plan.planning.rents import bills, created_at, due_at, most_per_hour_usd, ordered, removal_at, ttl_s
 from lium_plan.planning.situation import Situation
 
 SETTING_TTL = frozenset({Verb.UPDATE, Verb.REBOOT, Verb.ADOPT, Verb.RUN})
@@ -117,6 +117,7 @@ def bill(situation: Situation, kept: Sequence[Decision], placed: Mapping[Address
         if _stays(record, fates, placed)
     ]
     lines.extend(_new_lines(situation, kept, placed))
+    lines.extend(_found_lines(situation, {line.address for line in lines}))
     halves = (decision.record for decision in kept if decision.second_half or decision.awaits_successor)
     prices = (_price(situation, record) for record in halves if record is not None)
     overlapping = tuple(price for price in prices if price)
@@ -171,12 +172,27 @@ def _staying_line(situation: Situation, record: Record, price: Decimal, fate: De
     return Line(record.address, price, most, ends, new=False)
 
 
-def _new_lines(situation: Situation, kept: Iterable[Decision], placed: Mapping[Address, Placed]) -> Iterable[Line]:
+def _found_lines(situation: Situation, counted: Collection[Address]) -> Iterator[Line]:
+    """Pods that settling may find and adopt, where this plan rents none: nothing is on offer, or it is left out."""
+    for effect in situation.open:
+        resource, prices = situation.resources.get(effect.address), ordered(effect)
+        if prices is None or resource is None or effect.address in counted or situation.request.refresh_only:
+            continue
+        price, ceiling = prices
+        yield Line(effect.address, price, max(price, ceiling), _ends(situation, resource), new=True)
+
+
+def _ends(situation: Situation, resource: Resource) -> datetime | None:
+    """When the time to live of one that is rented now is over."""
+    ttl = ttl_s(resource)
+    return situation.now + timedelta(seconds=ttl) if ttl is not None else None
+
+
+def _new_lines(situation: Situation, kept: Iterable[Decision], placed: Mapping[Address, Placed]) -> Iterator[Line]:
     for decision in kept:
         found = placed.get(decision.address)
         if decision.deposed_id is not None or found is None or found.offer is None or decision.resource is None:
             continue
         price = found.offer.price_per_hour_usd
-        ttl = ttl_s(decision.resource)
-        ends = situation.now + timedelta(seconds=ttl) if ttl is not None else None
-        yield Line(decision.address, price, max(price, found.ceiling_per_hour_usd or price), ends, new=True)
+        most = max(price, found.ceiling_per_hour_usd or price)
+        yield Line(decision.address, price, most, _ends(situation, decision.resource), new=True)

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from lium_plan.addresses import Address
 from lium_plan.kinds.bootstrap.spec import BootstrapSpec
+from lium_plan.kinds.pod.facts import offer_of
 from lium_plan.kinds.pod.lifetimes import EXTEND, TTL_CHANGED, deadline
 from lium_plan.kinds.pod.offers import Offer
 from lium_plan.kinds.pod.spec import DEAD_STATUSES, PodSpec, is_as_asked, offer_title, status_after
@@ -62,6 +63,14 @@ def health(record: Record, observation: Observation | None, now: datetime, *, se
         return Health.DEAD
     failed = setup is not None and setup.status == "failed" and setup.attributes.get(HOST_ID) == record.id
     return Health.UNFINISHED if failed else Health.WELL
+
+
+def ordered(effect: OpenEffect) -> tuple[Decimal, Decimal] | None:
+    """USD per hour of the pod that an open rent may have made, and its ceiling; None for other effects."""
+    offer, ceiling = offer_of(effect.data.get("offer")), effect.data.get("ceiling_per_hour_usd")
+    if effect.op != "rent" or offer is None or ceiling is None:
+        return None
+    return offer.price_per_hour_usd, Decimal(str(ceiling))
 
 
 def fits(record: Record, observation: Observation | None, resource: Resource) -> bool:

@@ -64,7 +64,6 @@ JOURNAL = {
     "lium_plan/state/journalfile.py": ALL,
     "lium_plan/state/model.py": ALL,
     "lium_plan/state/local.py": (
-        "_last",
         "_line",
         "LocalStore.load",
         "LocalStore._look",

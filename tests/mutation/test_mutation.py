@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutation.__main__ import ROOT
 from tests.mutation.mutants import mutants, mutated
+from tests.mutation.targets import PLANS
 
 SAMPLE = '''\
 """A module."""
@@ -148,3 +150,10 @@ def test_equal_lines_of_a_function_are_told_apart() -> None:
 def test_a_statement_in_several_lines_is_one() -> None:
     (one,) = mutants("m.py", "f(\n    1,\n)")
     assert one.lines == range(1, 4)
+
+
+@pytest.mark.parametrize("file", [file for plan in PLANS for file in plan.targets])
+def test_every_function_that_is_to_be_changed_is_there(file: str) -> None:
+    prefixes = next(plan.targets[file] for plan in PLANS if file in plan.targets)
+    found = {mutant.within for mutant in mutants(file, (ROOT / file).read_text(), prefixes)}
+    assert [prefix for prefix in prefixes if not any(within.startswith(prefix) for within in found)] == []

@@ -19,6 +19,7 @@ from planning_markets import NOW, feed, offer
 from lium_plan.addresses import Address, parse
 from lium_plan.kinds.desired import Desired
 from lium_plan.kinds.digests import content_digest
+from lium_plan.kinds.pod.facts import offer_facts
 from lium_plan.kinds.pod.offers import Offer, Requirement
 from lium_plan.kinds.protocol import Marked, Observation, OpenEffect, Presence, Record, Resource, Verb
 from lium_plan.kinds.registry import kind
@@ -302,11 +303,16 @@ def known(reference: Any, records: Mapping[str, Record]) -> Any:
 
 
 def read_effect(number: int, row: str) -> tuple[int, OpenEffect]:
-    """`ADDRESS OP`."""
-    where, op = row.split()
+    """`ADDRESS OP [offer]`."""
+    where, op, *slice_ = row.split()
     address, at = parse(where), NOW - timedelta(minutes=10)
     marks = Marks(scope_mark("lab", "default"), lineage_mark(LINEAGE))
-    data = {"name": volume_name(address.name, marks)} if address.kind == "volume" else {"pod_name": "lp-n"}
+    data: dict[str, Any] = (
+        {"name": volume_name(address.name, marks)} if address.kind == "volume" else {"pod_name": "lp-n"}
+    )
+    if slice_:
+        taken = offer(" ".join(slice_))
+        data |= {"offer": offer_facts(taken), "ceiling_per_hour_usd": str(taken.price_per_hour_usd * 2)}
     return number, OpenEffect(number, address, op, at, "run-1", data)
 
 
