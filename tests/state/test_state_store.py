@@ -102,6 +102,7 @@ def test_numbers_must_follow(opener: Opener) -> None:
     store = started(opener)
     with pytest.raises(ValueError, match="follow"):
         store.append(entries(Put(V), start=2))
+    assert opener().load().state == blank(), "nothing of it was written"
     with pytest.raises(ValueError, match="not the state"):
         store.compact(replay(blank(), entries(Put(V))))
     with pytest.raises(ValueError, match="not the state"):
