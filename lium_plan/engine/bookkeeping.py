@@ -34,7 +34,7 @@ def keep_books(actions: Iterable[Action], found: Mapping[Address, Found], ledger
         if left is not None and left.deposed:
             successor = ledger.record(left.address)
             if successor is not None:
-                ledger.put(replace(successor, deposed=True))
+                ledger.put(replace(successor, deposed=True, protected=False))
             ledger.reinstate(left.key)
             continue
         if left is not None:
@@ -70,6 +70,9 @@ def _move(moves: Mapping[Address, Address], ledger: JournaledLedger) -> None:
             ledger.uncomplete(source)
     for source, target in _free_first(moves, frozenset(ledger.records())):
         ledger.move(str(source), target)
+    for record in tuple(ledger.records().values()):
+        if record.deposed and record.kind == "pod" and record.address in moves:
+            ledger.move(record.key, moves[record.address])
 
 
 def _free_first(moves: Mapping[Address, Address], taken: frozenset[str]) -> Iterable[tuple[Address, Address]]:

@@ -53,6 +53,8 @@ class Rescuer:
         self._deadlines: dict[Address, float] = {}
         self._ceilings: dict[Address, Decimal] = {}
         """What was allowed for the pods that were lost; their records go before a successor is found."""
+        self._replaced: set[str | None] = set()
+        """Ids of pods that were to be replaced by what was lost: none of them is another one for it."""
         self._why_none: dict[Address, str] = {}
         """Why the last try at an address brought no pod, where nothing else tells."""
 
@@ -67,6 +69,8 @@ class Rescuer:
         excluded = matches_any(tuple(map(parse_pattern, self._session.request.excludes)), lost.pod)
         if resource is None or excluded or not resource.spec.interruption_retry_s:
             raise lost
+        left = (record for record in self._ledger.records().values() if record.deposed and record.address == lost.pod)
+        self._replaced.update(record.id for record in left)
         record = self._ledger.record(lost.pod)
         written = None if record is None else record.attributes.get("ceiling_per_hour_usd")
         if written is not None:
@@ -93,7 +97,7 @@ class Rescuer:
     def _stands(self, action: Action, lost: Interrupted) -> bool:
         """Two tasks of one pod are interrupted together: the second one finds what the first one had rented."""
         pod = self._ledger.record(lost.pod)
-        if pod is None or pod.id == lost.pod_id or pod.status != "ready":
+        if pod is None or pod.id == lost.pod_id or pod.id in self._replaced or pod.status != "ready":
             return False
         setup = self._setup_of(lost.pod)
         if setup is None or setup == action.address:
@@ -162,7 +166,8 @@ class Rescuer:
 
     def _is_due(self, item: Action, wanted: set[Address | None]) -> bool:
         verbs = (Verb.CREATE, Verb.REPLACE, Verb.ADOPT, Verb.RUN)
-        return item.address in wanted and item.verb in verbs and item.deposed_id is None
+        gone = item.deposed_id is not None and item.verb is Verb.FORGET
+        return item.address in wanted and (gone or (item.verb in verbs and item.deposed_id is None))
 
     def _within(self, item: Action, lost: Interrupted) -> Action:
         """Never above what was confirmed for this address, whatever the market says now."""

@@ -153,6 +153,7 @@ def _beyond(confirmed: Planned, fresh: Plan) -> Diagnostic | None:
             continue
         verb = allowed.get(action.address)
         covered = verb is not None and action.verb in _COVERED.get(verb, ())
+        covered = covered and (verb is not Verb.RUN or kind(action.address.kind).hosted)
         announced = action.verb is Verb.DESTROY and action.address not in wanted  # found, and wanted by nobody
         if verb is not action.verb and not (action.address in open_addresses and (covered or announced)):
             return error(

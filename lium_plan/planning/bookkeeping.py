@@ -52,20 +52,20 @@ def begin(
         state, observed = with_late(state, observed)
     if desired is None or request.destroying or request.refresh_only:
         return Start(state, observed)
-    state, observed, back = reinstated(state, observed, desired.resources)
+    moved = relocate(desired.moved, state, observed, wanted=desired.resources)
+    state, observed, back = reinstated(moved.state, moved.observed, desired.resources)
     if not (desired.moved or desired.imports):
         return Start(state, observed, back)
-    moved = relocate(desired.moved, state, observed, wanted=desired.resources)
-    found = imported(desired, moved.state, moved.observed)
+    found = imported(desired, state, observed)
     allow_foreign = request.allow_foreign_lineage
     # Nothing that was made yet carries the mark of a state that is not born.
-    known = moved.state if moved.state is not None else new_state(project, stack, lineage="", salt=salt)
-    after, seen = with_imports(known, moved.observed, found)
+    known = state if state is not None else new_state(project, stack, lineage="", salt=salt)
+    after, seen = with_imports(known, observed, found)
     return Start(
-        after if found else moved.state,
+        after if found else state,
         seen,
         (*back, *_moves(moved), *(_adoption(desired, address, item) for address, item in found.items())),
-        (*(taken_from_others(found) if allow_foreign else ()), *idle_imports(desired, moved.state)),
+        (*(taken_from_others(found) if allow_foreign else ()), *idle_imports(desired, state)),
         (
             *(_conflict(move) for move in moved.conflicts),
             *not_ours(desired.imports, found, allow_foreign=allow_foreign),

@@ -31,7 +31,7 @@ from lium_plan.planning.importing import READY
 from lium_plan.planning.order import Cycle, toposort
 from lium_plan.planning.plan import UNREACHABLE, Drift
 from lium_plan.planning.refreshing import REASON, differences, is_known, refreshed, told_times
-from lium_plan.planning.rents import EXCLUSIVE, expired_since, health, host_of, is_being_extended
+from lium_plan.planning.rents import EXCLUSIVE, Health, expired_since, health, host_of, is_being_extended, rented_at
 from lium_plan.planning.situation import Situation, listing_key
 
 RECLAIMED = "RECLAIMED"
@@ -285,6 +285,8 @@ def _decide_unwanted(situation: Situation, record: Record, renewed: Collection[A
     deposed_id = record.id if record.deposed else None
     seen = situation.observation(record)
     gone = seen is not None and seen.presence is Presence.ABSENT
+    if record.deposed and record.address in decisions.unreachable and _is_of_use(situation, record):
+        return  # nobody can say whether its successor is there
     if kind(record.kind).hosted:
         _decide_hosted(situation, record, decisions)
     elif record.key in situation.released and not gone:
@@ -315,7 +317,21 @@ def _decide_unwanted(situation: Situation, record: Record, renewed: Collection[A
 def _is_of_use(situation: Situation, record: Record) -> bool:
     """Whether a left-over still does what its successor is made for. What holds something that only one can have goes
     first."""
-    well = health(record, situation.observation(record), situation.now).living
+    older = (
+        other
+        for other in situation.records.values()
+        if other.deposed and other.address == record.address and rented_at(other) < rented_at(record)
+    )
+    # Of several the oldest: the younger ones never came to take its place.
+    return _does_its_work(situation, record) and not any(_does_its_work(situation, other) for other in older)
+
+
+def _does_its_work(situation: Situation, record: Record) -> bool:
+    setup = situation.records.get(f"{record.address}.bootstrap")
+    well = health(record, situation.observation(record), situation.now, setup=setup) in (
+        Health.WELL,
+        Health.UNREACHABLE,
+    )
     held = any(address.kind in EXCLUSIVE for address in record.depends_on)
     return record.status == READY and well and not held
 

@@ -6,7 +6,7 @@ missing is made up for under the lowest free numbers, and when there are too man
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from lium_plan.planning.decisions import comparison_with
 from lium_plan.planning.importing import pending_imports
 from lium_plan.planning.moving import relocate
 from lium_plan.planning.observed import Observed
-from lium_plan.planning.rents import Health, created_at, fleet_it_ends, health, moment
+from lium_plan.planning.rents import Health, created_at, fleet_it_ends, health, moment, still_does
 from lium_plan.planning.situation import Situation, situation
 from lium_plan.requests import PlanRequest
 from lium_plan.state.model import State
@@ -183,7 +183,19 @@ def _known_members(state: State | None, observed: Observed, removed: frozenset[s
         if address.member is not None and address.kind == "pod" and effect.op in RENTING:
             # It may exist; renting another one under a second number would be the worse mistake.
             found.setdefault(address.name, {})[address.member] = _Member(Health.WELL, since=effect.at)
+    for record in _left_standing(state, observed):
+        members = found.setdefault(record.address.name, {})
+        member = members.get(str(record.address.member))
+        if member is None or not member.health.living:
+            members[str(record.address.member)] = _Member(Health.WELL, record, created_at(record))
     return found
+
+
+def _left_standing(state: State, observed: Observed) -> Iterator[Record]:
+    """Pods that were to be replaced, and still do their work: they stand again where nothing has taken their place."""
+    for record in state.records.values():
+        if record.deposed and record.kind == "pod" and still_does(record, observed.of(record), observed.at):
+            yield record
 
 
 class _Member(NamedTuple):

@@ -137,7 +137,8 @@ def _moved(record: Record, now_at: Target, target: Target) -> Record:
     """Inputs follow the entries even where the record they name has gone before: a killed apply may have moved it."""
     record = relinked(record, target)
     depends_on = tuple(now_at(address) for address in record.depends_on)
-    address = record.address if record.deposed else now_at(record.address)
+    left_over = record.deposed and record.kind != "pod"  # a pod may have to stand there again
+    address = record.address if left_over else now_at(record.address)
     if (address, depends_on) == (record.address, record.depends_on):
         return record
     return replace(record, address=address, depends_on=depends_on)
@@ -151,6 +152,11 @@ def _places(state: State, target: Target, wanted: frozenset[Address]) -> dict[Ad
         place = target(address)
         if place != address:
             places[address] = place
+    for record in state.records.values():  # pods that were to be replaced, and whose successors were never made
+        place = target(record.address)
+        alone = record.deposed and record.kind == "pod" and str(record.address) not in state.records
+        if alone and place != record.address and str(place) not in state.records:
+            places[record.address] = place
     for record in living:
         follower = _follower(record, places, target)
         if follower is not None and follower in wanted and str(follower) not in state.records:

@@ -16,7 +16,7 @@ from lium_plan.kinds.protocol import Observation, Presence, Record, Resource, Ve
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.observed import Observed
 from lium_plan.planning.plan import Action
-from lium_plan.planning.rents import fits, health
+from lium_plan.planning.rents import fits, rented_at, still_does
 from lium_plan.state.model import State
 
 UNREPLACED = "it was to be replaced, and no successor was made"
@@ -45,7 +45,8 @@ def reinstated(
     records, seen = dict(state.records), dict(observed.observations)
     for item in back:
         if item.instead_of is not None:
-            _rekey(item.instead_of.key, replace(item.instead_of, deposed=True), records, seen)
+            protected = wanted[item.record.address].lifecycle.prevent_destroy
+            _rekey(item.instead_of.key, replace(item.instead_of, deposed=True, protected=protected), records, seen)
         _rekey(item.key, item.record, records, seen)
     actions = tuple(_action(item) for item in back)
     return replace(state, records=records), replace(observed, observations=seen), actions
@@ -59,7 +60,9 @@ def _rekey(key: str, record: Record, records: dict[str, Record], seen: dict[str,
 
 
 def _unreplaced(state: State, observed: Observed, wanted: Mapping[Address, Resource]) -> Iterator[_Back]:
-    """Of several for one address one that fits before one that does not, and the newest of those."""
+    """Of several for one address one that fits before one that does not; of those the oldest: the younger ones never
+    came to take its place.
+    """
     unsettled = _unsettled(state)
     left: dict[Address, list[Record]] = {}
     for record in state.records.values():
@@ -68,7 +71,7 @@ def _unreplaced(state: State, observed: Observed, wanted: Mapping[Address, Resou
             left.setdefault(record.address, []).append(record)
     for address, records in left.items():
         resource = wanted[address]
-        best = max(records, key=lambda record: (_fits(record, observed, resource), _rented_at(record)))
+        best = min(records, key=lambda record: (not _fits(record, observed, resource), rented_at(record)))
         successor = state.records.get(str(address))
         if successor is None:
             yield _Back(best.key, replace(best, deposed=False), UNREPLACED)
@@ -78,23 +81,21 @@ def _unreplaced(state: State, observed: Observed, wanted: Mapping[Address, Resou
 
 def _is_worse(successor: Record, old: Record, observed: Observed, resource: Resource) -> bool:
     """Whether a successor must go in any case, and the old one need not, or at least does its work."""
-    if successor.id is None or _fits(successor, observed, resource):
+    seen = observed.of(successor)
+    unknown = successor.id is None or (seen is not None and seen.presence is Presence.UNREACHABLE)
+    if unknown or _fits(successor, observed, resource):
         return False
     return _fits(old, observed, resource) or not _is_well(successor, observed)
 
 
 def _is_well(record: Record, observed: Observed) -> bool:
-    return record.status == "ready" and health(record, observed.of(record), observed.at).living
+    return still_does(record, observed.of(record), observed.at)
 
 
 def _fits(record: Record, observed: Observed, resource: Resource) -> bool:
     seen = observed.of(record)
     is_there = seen is None or seen.presence is Presence.PRESENT
     return is_there and fits(record, seen, resource)
-
-
-def _rented_at(record: Record) -> str:
-    return str(record.attributes.get("rented_at"))
 
 
 def _undeleted(state: State, observed: Observed, wanted: Mapping[Address, Resource]) -> Iterator[_Back]:

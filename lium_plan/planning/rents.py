@@ -73,6 +73,12 @@ def ordered(effect: OpenEffect) -> tuple[Decimal, Decimal] | None:
     return offer.price_per_hour_usd, Decimal(str(ceiling))
 
 
+def still_does(record: Record, observation: Observation | None, now: datetime) -> bool:
+    """Whether a pod that was to be replaced still does its work, as far as can be told."""
+    well = health(record, observation, now).living and expired_since(record, now) is None
+    return record.status == "ready" and well
+
+
 def fits(record: Record, observation: Observation | None, resource: Resource) -> bool:
     """Whether a pod is what is wanted at an address, or can be made so without another one."""
     return isinstance(resource.spec, PodSpec) and is_as_asked(resource, record, observation)
@@ -122,6 +128,11 @@ def removal_at(record: Record, observation: Observation | None) -> datetime | No
     """When the server will take it away by itself; None: it won't."""
     shown = observation.attributes.get("removal_at") if observation is not None else None
     return moment(shown if shown is not None else record.attributes.get("removal_at"))
+
+
+def rented_at(record: Record) -> str:
+    """For an order; RFC 3339."""
+    return str(record.attributes.get("rented_at"))
 
 
 def created_at(record: Record) -> datetime | None:

@@ -73,7 +73,8 @@ def _users(situation: Situation, decision: Decision) -> Iterator[Record]:
             continue
         # What depends on the address of a left-over may well use its successor: only its id tells.
         left_over = decision.deposed_id is not None and not decision.second_half
-        if not left_over or decision.deposed_id in record.attributes.values():
+        used = record.attributes.get(f"{decision.address.kind}_id")
+        if not left_over or used is None or decision.deposed_id in record.attributes.values():
             yield record
 
 

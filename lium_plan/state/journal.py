@@ -166,7 +166,7 @@ class JournaledLedger:
         if record is None or not record.deposed or self._fold.record(record.address) is not None:
             raise ValueError(f"{key} can't be reinstated")
         effect = self.begin(record.address, "reinstate", {"id": record.id})
-        self.done(effect, replace(record, deposed=False), removed=(key,))
+        self.done(effect, replace(record, deposed=False))
 
     def release(self, released: Released, *, key: str | None = None) -> None:
         """Give up a remote object that stays; its record, if it has one, goes."""

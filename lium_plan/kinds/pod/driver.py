@@ -275,7 +275,8 @@ class PodDriver:
         if step.wanted().lifecycle.create_before_destroy:
 
             async def depose(begin: Begin) -> None:
-                run.ledger.done(begin(), replace(old, deposed=True), removed=(old.key,))
+                # A pod that may be replaced is not protected, whatever was declared when it was rented.
+                run.ledger.done(begin(), replace(old, deposed=True, protected=False))
 
             await run.effect(step.address, "depose", {"id": old_id}, depose)
             try:
@@ -427,6 +428,12 @@ class PodDriver:
             raise ActionFailed(
                 error("missing-dependency", f"{spec.template} does not exist", address=str(step.address))
             )
+        if not is_new and await self._runs_on(record, template_id):
+            news = replace(record, inputs=dict(step.inputs), depends_on=step.wanted().depends_on)
+            run.ledger.put(news)
+            run.ledger.tell(record.key, "update", "done: it runs on that template already")
+            await self._follow_ttl(step, run)
+            return
         data: dict[str, Json] = {
             "id": pod_id,
             "template_id": template_id,
@@ -469,6 +476,11 @@ class PodDriver:
         self._services.pins.forget_pin(pod_id)
         run.ledger.done(effect, _switched(record, effect))
         return Settlement(Outcome.DONE, "the template was switched")
+
+    async def _runs_on(self, record: Record, template_id: str) -> bool:
+        """What was written back to what it was before may be the very same template."""
+        known = record.attributes.get("template_id") == template_id
+        return known and await self._has_template(str(record.id), template_id)
 
     async def _has_template(self, pod_id: str, template_id: str) -> bool:
         pods = {pod.id: pod for pod in await self._client.pods()}
