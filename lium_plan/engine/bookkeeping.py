@@ -34,7 +34,9 @@ def keep_books(actions: Iterable[Action], found: Mapping[Address, Found], ledger
         if left is not None and left.deposed:
             successor = ledger.record(left.address)
             if successor is not None:
-                ledger.put(replace(successor, deposed=True, protected=False))
+                beside = replace(successor, deposed=True, protected=False)
+                ledger.put(beside)
+                ledger.tell(beside.key, "depose", f"done: {action.reason}")
             ledger.reinstate(left.key)
             continue
         if left is not None:
@@ -68,11 +70,11 @@ def _move(moves: Mapping[Address, Address], ledger: JournaledLedger) -> None:
         if completion is not None:
             ledger.complete(target, completion)
             ledger.uncomplete(source)
-    for source, target in _free_first(moves, frozenset(ledger.records())):
-        ledger.move(str(source), target)
-    for record in tuple(ledger.records().values()):
+    for record in tuple(ledger.records().values()):  # first: a pod that was to be replaced never stands alone
         if record.deposed and record.kind == "pod" and record.address in moves:
             ledger.move(record.key, moves[record.address])
+    for source, target in _free_first(moves, frozenset(ledger.records())):
+        ledger.move(str(source), target)
 
 
 def _free_first(moves: Mapping[Address, Address], taken: frozenset[str]) -> Iterable[tuple[Address, Address]]:

@@ -285,7 +285,8 @@ def _decide_unwanted(situation: Situation, record: Record, renewed: Collection[A
     deposed_id = record.id if record.deposed else None
     seen = situation.observation(record)
     gone = seen is not None and seen.presence is Presence.ABSENT
-    if record.deposed and record.address in decisions.unreachable and _is_of_use(situation, record):
+    wanted = record.address in situation.resources
+    if record.deposed and wanted and record.address in decisions.unreachable and _is_of_use(situation, record):
         return  # nobody can say whether its successor is there
     if kind(record.kind).hosted:
         _decide_hosted(situation, record, decisions)

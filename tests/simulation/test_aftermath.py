@@ -9,6 +9,8 @@ import pytest
 
 from lium_plan.diagnostics import ExitCode
 from lium_plan.engine.events import ResultKind
+from lium_plan.lium.calls import ATTEMPTS
+from lium_plan.operations.aftermath import LOOK_EVERY_S
 from lium_plan.requests import ApplyRequest, PlanRequest
 from tests.simulation.manifests import HEAD, VOLUMES, fleet, tails
 from tests.simulation.telling import RENT, emptied, mended, rents, told
@@ -346,6 +348,8 @@ def test_what_could_not_be_given_back_is_named_with_its_price() -> None:
             r"not-given-back: it was to be given back, and is still there: .*fleet.a\[0\] \(\$[\d.]+/h\)", ran.words
         )
         assert "GET /users/me: 503" in ran.words
+        looks = sum(row.path == "/users/me" and row.status == 503 for row in world.lium.world.requests)
+        assert looks <= ATTEMPTS * (ran.took_s / LOOK_EVERY_S + 2)
         assert len(pods(world)) == 1
         world.clear_faults()
         await emptied(world)
@@ -381,6 +385,42 @@ def test_a_look_for_refused_rents_that_fails_keeps_nothing_from_being_given_back
         await emptied(world)
 
     told(story, nodes=2)
+
+
+def test_a_run_that_could_not_look_for_a_refused_rent_does_not_end_with_0() -> None:
+    async def story(world: World) -> None:
+        world.fault(WRONG_NO, **RENT)
+        away_after_the_walk(world, times=1, status=400)
+        ran = await world.apply()
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert len(pods(world)) == 2
+        await mended(world)
+        assert len(pods(world)) == 1
+
+    told(story)
+
+
+def test_an_interrupt_ends_the_look_for_a_refused_rent() -> None:
+    async def story(world: World) -> None:
+        world.fault(WRONG_NO, **RENT)
+        away_after_the_walk(world, times=None)
+        ran = await world.apply(interrupt_after_s=(300,))
+        assert ran.code == ExitCode.INTERRUPTED, ran.words
+        assert ran.took_s < 302
+        world.clear_faults()
+        await mended(world)
+
+    told(story)
+
+
+@pytest.mark.parametrize("options", [GIVING_BACK, ApplyRequest()])
+def test_a_run_in_which_nothing_is_unknown_says_nothing_of_what_stays(options: ApplyRequest) -> None:
+    async def story(world: World) -> None:
+        ran = await world.apply(options=options)
+        assert ran.code == 0, ran.words
+        assert "kept: " not in ran.words
+
+    told(story)
 
 
 def test_what_is_unknown_is_no_failure_and_nothing_is_given_back_for_it() -> None:

@@ -124,6 +124,20 @@ def test_what_is_found_and_not_what_is_asked_for_any_more_is_replaced_as_the_pla
     told(story)
 
 
+def test_what_settling_gives_back_is_proved_gone() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "twist", "twist": {"price_factor": 9}}, **RENT, times=1)
+        await killed_with_a_rent_on_its_way(world, served=True)
+        (found,) = pods(world)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert ran.report is not None
+        assert [(proof.id, proof.gone) for proof in ran.report.proofs] == [(found, True)]
+        await mended(world)
+
+    told(story)
+
+
 def test_a_yes_to_a_change_in_place_is_none_to_a_new_pod() -> None:
     """Both were on their way when the run was killed; while the rent is looked for, the pod that was changed breaks."""
 
