@@ -83,9 +83,9 @@ ALLOWED: tuple[tuple[str, tuple[str, ...], str], ...] = (
         (
             *(*LEAVES, "engine.**", "planning.**", "state.**"),
             *("kinds.__init__", "kinds.protocol", "kinds.registry", "kinds.desired", "kinds.digests"),
-            *("kinds.pod.__init__", "kinds.pod.offers"),
+            *("kinds.pod.__init__", "kinds.pod.offers", "kinds.pod.deposing"),
         ),
-        "knows the protocol and no kind; offers are the market's, which it keeps",
+        "knows the protocol and no kind; offers are the market's, which it keeps, and what stands aside is bookkeeping",
     ),
     (
         "lium.**",

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from lium_plan.addresses import Address, parse
+from lium_plan.kinds.pod.deposing import deposed
 from lium_plan.kinds.protocol import Json, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.moving import relinked
@@ -34,7 +35,7 @@ def keep_books(actions: Iterable[Action], found: Mapping[Address, Found], ledger
         if left is not None and left.deposed:
             successor = ledger.record(left.address)
             if successor is not None:
-                beside = replace(successor, deposed=True, protected=False)
+                beside = deposed(successor, ledger.record_by_key(f"{successor.address}.bootstrap"))
                 ledger.put(beside)
                 ledger.tell(beside.key, "depose", f"done: {action.reason}")
             ledger.reinstate(left.key)

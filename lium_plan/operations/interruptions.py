@@ -148,6 +148,8 @@ class Rescuer:
             emitter=self._session.emitter,
             now=self._session.connection.client.server_time,
         )
+        if not any(item.address == lost.pod and item.verb in (Verb.CREATE, Verb.REPLACE) for item in todo):
+            self._replaced.clear()  # what was to be replaced is what is asked for, and stands again
         results = await applier.apply(parallelism=0, stop=self._session.interrupt.first)
         if self._session.interrupted:
             raise Cancelled

@@ -117,7 +117,8 @@ def bill(situation: Situation, kept: Sequence[Decision], placed: Mapping[Address
         if _stays(record, fates, placed)
     ]
     lines.extend(_new_lines(situation, kept, placed))
-    lines.extend(_found_lines(situation, {line.address for line in lines}))
+    standing = {record.address for record in situation.records.values() if not record.deposed}
+    lines.extend(_found_lines(situation, standing | {line.address for line in lines if line.new}))
     halves = (decision.record for decision in kept if decision.second_half or decision.awaits_successor)
     prices = (_price(situation, record) for record in halves if record is not None)
     overlapping = tuple(price for price in prices if price)

@@ -13,6 +13,7 @@ from datetime import timedelta
 from lium_plan.addresses import Address, matches_any
 from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error, warning
 from lium_plan.kinds.differ import field_changes
+from lium_plan.kinds.pod.deposing import was_set_up
 from lium_plan.kinds.protocol import (
     NOTHING,
     Change,
@@ -31,7 +32,7 @@ from lium_plan.planning.importing import READY
 from lium_plan.planning.order import Cycle, toposort
 from lium_plan.planning.plan import UNREACHABLE, Drift
 from lium_plan.planning.refreshing import REASON, differences, is_known, refreshed, told_times
-from lium_plan.planning.rents import EXCLUSIVE, Health, expired_since, health, host_of, is_being_extended, rented_at
+from lium_plan.planning.rents import EXCLUSIVE, Health, expired_since, health, host_of, is_being_extended, precedence
 from lium_plan.planning.situation import Situation, listing_key
 
 RECLAIMED = "RECLAIMED"
@@ -318,13 +319,13 @@ def _decide_unwanted(situation: Situation, record: Record, renewed: Collection[A
 def _is_of_use(situation: Situation, record: Record) -> bool:
     """Whether a left-over still does what its successor is made for. What holds something that only one can have goes
     first."""
-    older = (
+    others = (
         other
         for other in situation.records.values()
-        if other.deposed and other.address == record.address and rented_at(other) < rented_at(record)
+        if other.deposed and other.address == record.address and precedence(other) > precedence(record)
     )
-    # Of several the oldest: the younger ones never came to take its place.
-    return _does_its_work(situation, record) and not any(_does_its_work(situation, other) for other in older)
+    does = _does_its_work(situation, record) and was_set_up(record)
+    return does and not any(_does_its_work(situation, other) for other in others)
 
 
 def _does_its_work(situation: Situation, record: Record) -> bool:

@@ -20,7 +20,7 @@ from lium_plan.marks import lineage_mark, scope_mark
 from lium_plan.money import amount, balance_and_minimum, rate
 from lium_plan.planning.costs import Bill, funds
 from lium_plan.planning.decisions import Decision
-from lium_plan.planning.rents import due_at, health, ttl_s
+from lium_plan.planning.rents import due_at, health, precedence, ttl_s
 from lium_plan.planning.situation import Situation
 from lium_plan.requests import PlanRequest
 from lium_plan.state.model import State
@@ -240,7 +240,7 @@ def guard_max_destroy(guarded: Guarded) -> Iterator[Diagnostic]:
         decision
         for decision in guarded.kept
         if decision.verb in TAKING
-        and decision.deposed_id is None
+        and (decision.deposed_id is None or _goes_back(situation, decision))
         and decision.record is not None
         and _is_pod(decision.record)
         and health(decision.record, situation.observation(decision.record), situation.now).living
@@ -254,6 +254,14 @@ def guard_max_destroy(guarded: Guarded) -> Iterator[Diagnostic]:
             f"`max_destroy: {written}` allows {limit} of {len(pods)}: {named}",
             hint=f"--allow-destroy {len(lost)}, or --allow-destroy ADDRESS for each that may go",
         )
+
+
+def _goes_back(situation: Situation, decision: Decision) -> bool:
+    """Whether it had taken the place of what stands there again."""
+    standing, record = situation.records.get(str(decision.address)), decision.record
+    if standing is None or record is None or decision.second_half:
+        return False
+    return precedence(record) > precedence(standing)
 
 
 def _is_pod(record: Record) -> bool:

@@ -184,6 +184,8 @@ def _known_members(state: State | None, observed: Observed, removed: frozenset[s
             # It may exist; renting another one under a second number would be the worse mistake.
             found.setdefault(address.name, {})[address.member] = _Member(Health.WELL, since=effect.at)
     for record in _left_standing(state, observed):
+        if str(record.address) in removed:
+            continue
         members = found.setdefault(record.address.name, {})
         member = members.get(str(record.address.member))
         if member is None or not member.health.living:

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from lium_plan.addresses import Address
+from lium_plan.kinds.pod.deposing import deposed
 from lium_plan.kinds.protocol import Observation, Presence, Record, Resource, Verb
 from lium_plan.kinds.registry import kind
 from lium_plan.planning.observed import Observed
 from lium_plan.planning.plan import Action
-from lium_plan.planning.rents import fits, rented_at, still_does
+from lium_plan.planning.rents import fits, precedence, still_does
 from lium_plan.state.model import State
 
 UNREPLACED = "it was to be replaced, and no successor was made"
@@ -45,8 +46,9 @@ def reinstated(
     records, seen = dict(state.records), dict(observed.observations)
     for item in back:
         if item.instead_of is not None:
-            protected = wanted[item.record.address].lifecycle.prevent_destroy
-            _rekey(item.instead_of.key, replace(item.instead_of, deposed=True, protected=protected), records, seen)
+            successor, setup = item.instead_of, records.get(f"{item.instead_of.address}.bootstrap")
+            protected = successor.protected and wanted[successor.address].lifecycle.prevent_destroy
+            _rekey(successor.key, deposed(successor, setup, protected=protected), records, seen)
         _rekey(item.key, item.record, records, seen)
     actions = tuple(_action(item) for item in back)
     return replace(state, records=records), replace(observed, observations=seen), actions
@@ -60,22 +62,21 @@ def _rekey(key: str, record: Record, records: dict[str, Record], seen: dict[str,
 
 
 def _unreplaced(state: State, observed: Observed, wanted: Mapping[Address, Resource]) -> Iterator[_Back]:
-    """Of several for one address one that fits before one that does not; of those the oldest: the younger ones never
-    came to take its place.
+    """Of several for one address one that fits before one that does not. Where nothing stands, also one that nobody
+    wants: it goes like whatever else stands there, under the same guards.
     """
     unsettled = _unsettled(state)
     left: dict[Address, list[Record]] = {}
     for record in state.records.values():
-        is_pod = record.deposed and record.kind == "pod" and record.address in wanted
-        if is_pod and record.address not in unsettled and _is_well(record, observed):
+        if record.deposed and record.kind == "pod" and record.address not in unsettled and _is_well(record, observed):
             left.setdefault(record.address, []).append(record)
     for address, records in left.items():
-        resource = wanted[address]
-        best = min(records, key=lambda record: (not _fits(record, observed, resource), rented_at(record)))
+        resource = wanted.get(address)
+        best = max(records, key=lambda record: (_fits(record, observed, resource), precedence(record)))
         successor = state.records.get(str(address))
         if successor is None:
             yield _Back(best.key, replace(best, deposed=False), UNREPLACED)
-        elif _is_worse(successor, best, observed, resource):
+        elif resource is not None and _is_worse(successor, best, observed, resource):
             yield _Back(best.key, replace(best, deposed=False), UNFIT_SUCCESSOR, successor)
 
 
@@ -92,10 +93,10 @@ def _is_well(record: Record, observed: Observed) -> bool:
     return still_does(record, observed.of(record), observed.at)
 
 
-def _fits(record: Record, observed: Observed, resource: Resource) -> bool:
+def _fits(record: Record, observed: Observed, resource: Resource | None) -> bool:
     seen = observed.of(record)
     is_there = seen is None or seen.presence is Presence.PRESENT
-    return is_there and fits(record, seen, resource)
+    return is_there and resource is not None and fits(record, seen, resource)
 
 
 def _undeleted(state: State, observed: Observed, wanted: Mapping[Address, Resource]) -> Iterator[_Back]:

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from lium_plan.addresses import Address
 from lium_plan.kinds.bootstrap.spec import BootstrapSpec
+from lium_plan.kinds.pod.deposing import was_set_up
 from lium_plan.kinds.pod.facts import offer_of
 from lium_plan.kinds.pod.lifetimes import EXTEND, TTL_CHANGED, deadline
 from lium_plan.kinds.pod.offers import Offer
@@ -130,9 +131,10 @@ def removal_at(record: Record, observation: Observation | None) -> datetime | No
     return moment(shown if shown is not None else record.attributes.get("removal_at"))
 
 
-def rented_at(record: Record) -> str:
-    """For an order; RFC 3339."""
-    return str(record.attributes.get("rented_at"))
+def precedence(record: Record) -> tuple[bool, str]:
+    """Of several old pods at one address, the greatest is the one that does the work: what came later and was never set
+    up has not taken its place."""
+    return was_set_up(record), str(record.attributes.get("rented_at"))
 
 
 def created_at(record: Record) -> datetime | None:

@@ -21,6 +21,7 @@ UNSEEN = ("GET /pods", "before", 2)
 DEPOSED = ("journal done", "after", 1)
 SUCCEEDED = ("journal begin delete", "before", 1)
 """The successor stands, and the old pod is about to go."""
+REPLACE = PlanRequest(replace=("fleet.a[0]",))
 FULL = {"do": "answer", "status": 409, "code": "node_unavailable"}
 NOBODY_KNOWS = {"do": "answer", "status": 409, "code": "idempotency_outcome_unknown"}
 LOST = {"do": "lose_reply", "where": "before"}
@@ -119,6 +120,76 @@ def test_under_another_name_it_stays_as_well(answer: dict[str, object], reverted
         await emptied(world)
 
     told(story, manifest=before, expected=("b-0",) if answer is FULL and not reverted else ("a-0",))
+
+
+@pytest.mark.parametrize("third", [UNSEEN, DEPOSED])
+def test_of_several_the_one_that_does_the_work_stays(third: Point) -> None:
+    """B has taken A's place, which is still there; then C is to take B's, and does not come to it."""
+    task = "tasks:\n  train: {fleet: a, commands: [train], wait: started}\n"
+
+    async def story(world: World) -> None:
+        world.awaits_tasks = False
+        assert (await world.apply()).code == 0
+        (a,) = pods(world)
+        await world.apply(request=REPLACE, crash_on=SUCCEEDED)
+        await world.pass_time(1)
+        (b,) = set(pods(world)) - {a}
+        assert (await world.apply(request=PlanRequest(targets=("task.train",)))).code == 0
+        await world.apply(request=REPLACE, crash_on=third)
+        await world.pass_time(1)
+        ran = await world.apply()
+        assert a not in pods(world)
+        if third == DEPOSED:
+            assert pods(world) == [b]
+        else:
+            (end,) = [action for action in ran.plans[0].actions if action.deposed_id == b]
+            assert end.depends_on, "it goes only once its successor is ready"
+
+    manifest = fleet(1, more=FIRST + BOOTSTRAP, tail=task)
+    told(story, manifest=manifest, behaviours=(Behaviour("train", 72000.0),))
+
+
+@pytest.mark.parametrize("then", ["another name", "released"])
+def test_one_that_was_only_to_be_replaced_is_guarded_like_any_other(then: str) -> None:
+    before = fleet(1, more=FIRST)
+
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        had = pods(world)
+        await world.apply(request=REPLACE, crash_on=DEPOSED)
+        await world.pass_time(1)
+        renamed = before.replace("  a:\n", "  b:\n")
+        world.write(
+            "lium.yaml", renamed if then != "released" else f"{HEAD}removed: [{{from: fleet.a, destroy: false}}]\n"
+        )
+        ran = await world.apply()
+        assert ran.code == (0 if then == "released" else ExitCode.UNSAFE), ran.words
+        assert pods(world) == had
+
+    told(story, manifest=before, expected=())
+
+
+def test_a_rescue_ends_where_the_old_pod_is_what_is_asked_for() -> None:
+    retry = "    retry: {on_events: [no-capacity, interruption], duration: 5h}\n"
+    before = fleet(1, more=FIRST + retry + BOOTSTRAP.replace("make ready", "make new"))
+
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        (old,) = pods(world)
+        await world.apply(request=REPLACE, crash_on=UNSEEN)
+        await world.pass_time(1)
+
+        def lose() -> None:
+            (new,) = [charge for charge in world.open_charges("pod") if charge.object_id != old]
+            world.fault({"do": "reclaim", "pod": new.name})
+
+        asyncio.get_running_loop().call_later(100, lambda: world.outside.copy().run(lose))
+        ran = await world.apply()
+        assert ran.took_s < 3600
+        assert pods(world) == [old]
+        await mended(world)
+
+    told(story, manifest=before, behaviours=(Behaviour("make new", 120.0),))
 
 
 def test_what_was_to_be_replaced_is_no_successor_of_what_was_taken_away() -> None:

@@ -11,6 +11,7 @@ from decimal import Decimal
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import Diagnostic, error
 from lium_plan.kinds.failures import begun_depends_on, begun_inputs, diagnose, foreign_pod, pause
+from lium_plan.kinds.pod.deposing import deposed
 from lium_plan.kinds.pod.extensions import settle_extension
 from lium_plan.kinds.pod.lifetimes import EXTENDED, deadline
 from lium_plan.kinds.pod.offers import Offer
@@ -275,8 +276,9 @@ class PodDriver:
         if step.wanted().lifecycle.create_before_destroy:
 
             async def depose(begin: Begin) -> None:
-                # A pod that may be replaced is not protected, whatever was declared when it was rented.
-                run.ledger.done(begin(), replace(old, deposed=True, protected=False))
+                # One that may be replaced is not protected, whatever was declared when it was rented.
+                setup = run.ledger.record(Address.of("fleet", old.address.name, old.address.member, "bootstrap"))
+                run.ledger.done(begin(), deposed(old, setup))
 
             await run.effect(step.address, "depose", {"id": old_id}, depose)
             try:
