@@ -29,6 +29,13 @@ GENERATOR = ("openapi-python-client", "openapi-python-client>=0.26,<1")
 SCHEMATHESIS = ("schemathesis", "schemathesis>=4,<5")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first of each client also installs it, and others wait for that: how long depends on the index."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(900))
+
+
 def client(name: str, *requirements: str) -> Path:
     """The `bin` directory; made when it isn't there yet, by one worker while the others wait."""
     CLIENTS.mkdir(parents=True, exist_ok=True)

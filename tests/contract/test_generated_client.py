@@ -6,8 +6,6 @@ import subprocess
 import textwrap
 from pathlib import Path
 
-import pytest
-
 from tests.contract.conftest import GENERATOR, Server, client
 
 STORY = """
@@ -75,7 +73,6 @@ assert call("delete_volume_", volume.id).parsed.error.code == "not_found"
 """
 
 
-@pytest.mark.timeout(240)
 def test_a_generated_client_does_a_pod_s_life(server: Server, tmp_path: Path) -> None:
     made_by = client(*GENERATOR)
     source = tmp_path / "lium_client"
