@@ -229,7 +229,7 @@ async def _destroy(
     session: Session, ledger: JournaledLedger, drivers: Mapping[str, Driver], addresses: Iterable[Address]
 ) -> None:
     """The run has failed already when it comes to this. What was replaced and is still there stays."""
-    given_back = frozenset(addresses)
+    given_back = tuple(addresses)
     targets = tuple(map(str, given_back))
     if not targets:
         return
@@ -239,10 +239,11 @@ async def _destroy(
         session.outcome.diagnostics.extend((*failure.diagnostics, _not_given_back(ledger, targets)))
         session.outcome.codes.add(_ending(failure))
         return
+    mine = frozenset(given_back)
     new = tuple(
         action
         for action in planned.plan.actions
-        if action.deposed_id is None and not given_back.isdisjoint((action.address, action.address.host))
+        if action.deposed_id is None and (action.address in mine or action.address.host in mine)
     )
     await session.carry_out(ledger, drivers, only(planned, new))
 
