@@ -53,7 +53,7 @@ class Rescuer:
         self._deadlines: dict[Address, float] = {}
         self._ceilings: dict[Address, Decimal] = {}
         """What was allowed for the pods that were lost; their records go before a successor is found."""
-        self._replaced: set[str | None] = set()
+        self._replaced: dict[Address, set[str | None]] = {}
         """Ids of pods that were to be replaced by what was lost: none of them is another one for it."""
         self._why_none: dict[Address, str] = {}
         """Why the last try at an address brought no pod, where nothing else tells."""
@@ -70,7 +70,7 @@ class Rescuer:
         if resource is None or excluded or not resource.spec.interruption_retry_s:
             raise lost
         left = (record for record in self._ledger.records().values() if record.deposed and record.address == lost.pod)
-        self._replaced.update(record.id for record in left)
+        self._replaced.setdefault(lost.pod, set()).update(record.id for record in left)
         record = self._ledger.record(lost.pod)
         written = None if record is None else record.attributes.get("ceiling_per_hour_usd")
         if written is not None:
@@ -97,7 +97,9 @@ class Rescuer:
     def _stands(self, action: Action, lost: Interrupted) -> bool:
         """Two tasks of one pod are interrupted together: the second one finds what the first one had rented."""
         pod = self._ledger.record(lost.pod)
-        if pod is None or pod.id == lost.pod_id or pod.id in self._replaced or pod.status != "ready":
+        if pod is None or pod.id == lost.pod_id or pod.status != "ready":
+            return False
+        if pod.id in self._replaced.get(lost.pod, ()):
             return False
         setup = self._setup_of(lost.pod)
         if setup is None or setup == action.address:
@@ -148,8 +150,8 @@ class Rescuer:
             emitter=self._session.emitter,
             now=self._session.connection.client.server_time,
         )
-        if not any(item.address == lost.pod and item.verb in (Verb.CREATE, Verb.REPLACE) for item in todo):
-            self._replaced.clear()  # what was to be replaced is what is asked for, and stands again
+        if {item.verb for item in todo if item.address == lost.pod and item.deposed_id is None} == {Verb.ADOPT}:
+            self._replaced.pop(lost.pod, None)  # what was to be replaced is what is asked for, and stands again
         results = await applier.apply(parallelism=0, stop=self._session.interrupt.first)
         if self._session.interrupted:
             raise Cancelled
