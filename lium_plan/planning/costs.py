@@ -117,8 +117,7 @@ def bill(situation: Situation, kept: Sequence[Decision], placed: Mapping[Address
         if _stays(record, fates, placed)
     ]
     lines.extend(_new_lines(situation, kept, placed))
-    standing = {record.address for record in situation.records.values() if not record.deposed}
-    lines.extend(_found_lines(situation, standing | {line.address for line in lines if line.new}))
+    lines.extend(_found_lines(situation, {line.address for line in lines if line.new}))
     halves = (decision.record for decision in kept if decision.second_half or decision.awaits_successor)
     prices = (_price(situation, record) for record in halves if record is not None)
     overlapping = tuple(price for price in prices if price)
@@ -173,11 +172,13 @@ def _staying_line(situation: Situation, record: Record, price: Decimal, fate: De
     return Line(record.address, price, most, ends, new=False)
 
 
-def _found_lines(situation: Situation, counted: Collection[Address]) -> Iterator[Line]:
+def _found_lines(situation: Situation, rented: Collection[Address]) -> Iterator[Line]:
     """Pods that settling may find and adopt, where this plan rents none: nothing is on offer, or it is left out."""
     for effect in situation.open:
         resource, prices = situation.resources.get(effect.address), ordered(effect)
-        if prices is None or resource is None or effect.address in counted or situation.request.refresh_only:
+        if prices is None or resource is None or situation.request.refresh_only:
+            continue
+        if effect.address in rented or str(effect.address) in situation.records:
             continue
         price, ceiling = prices
         yield Line(effect.address, price, max(price, ceiling), _ends(situation, resource), new=True)

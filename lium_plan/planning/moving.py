@@ -153,9 +153,10 @@ def _places(state: State, target: Target, wanted: frozenset[Address]) -> dict[Ad
         if place != address:
             places[address] = place
     for record in state.records.values():  # pods that were to be replaced, and whose successors were never made
+        if not record.deposed or record.kind != "pod" or str(record.address) in state.records:
+            continue
         place = target(record.address)
-        alone = record.deposed and record.kind == "pod" and str(record.address) not in state.records
-        if alone and place != record.address and str(place) not in state.records:
+        if place != record.address and str(place) not in state.records:
             places[record.address] = place
     for record in living:
         follower = _follower(record, places, target)
