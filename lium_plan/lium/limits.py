@@ -33,6 +33,7 @@ LONGEST_BACK_OFF_S = 60.0
 LEAST_BACK_OFF_S = 1.0
 LONGEST_PACE_S = 30.0
 MAX_IN_FLIGHT = 40
+"""So many replies may come at one moment, and one event loop takes them in."""
 LEAST_PATIENCE_S = 900.0
 # The server counts template creations and rents together at times (contract §1.6).
 _COUNTED_TOGETHER = (Family.TEMPLATE_CREATE, Family.RENT)

@@ -152,8 +152,8 @@ def _beyond(confirmed: Planned, fresh: Plan) -> Diagnostic | None:
         if action.verb in _FREE or action.deposed_id is not None:
             continue
         verb = allowed.get(action.address)
-        covered = verb is not None and action.verb in _COVERED.get(verb, ())
-        covered = covered and (verb is not Verb.RUN or kind(action.address.kind).hosted)
+        is_alike = verb is not Verb.RUN or kind(action.address.kind).hosted
+        covered = verb is not None and is_alike and action.verb in _COVERED.get(verb, ())
         announced = action.verb is Verb.DESTROY and action.address not in wanted  # found, and wanted by nobody
         if verb is not action.verb and not (action.address in open_addresses and (covered or announced)):
             return error(
