@@ -319,13 +319,10 @@ def _decide_unwanted(situation: Situation, record: Record, renewed: Collection[A
 def _is_of_use(situation: Situation, record: Record) -> bool:
     """Whether a left-over still does what its successor is made for. What holds something that only one can have goes
     first."""
-    others = (
-        other
-        for other in situation.records.values()
-        if other.deposed and other.address == record.address and precedence(other) > precedence(record)
-    )
-    does = _does_its_work(situation, record) and was_set_up(record)
-    return does and not any(_does_its_work(situation, other) for other in others)
+    if not (was_set_up(record) and _does_its_work(situation, record)):
+        return False
+    before = (other for other in situation.deposed.get(record.address, ()) if precedence(other) > precedence(record))
+    return not any(_does_its_work(situation, other) for other in before)
 
 
 def _does_its_work(situation: Situation, record: Record) -> bool:

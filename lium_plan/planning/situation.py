@@ -50,6 +50,8 @@ class Situation:
     """Records that say they depend on an address."""
     by_id: Mapping[str, Record] = field(default_factory=dict)
     """Living records by remote id, hosted ones left out."""
+    deposed: Mapping[Address, tuple[Record, ...]] = field(default_factory=dict)
+    """What was to be replaced and is still there, by address."""
     released: Mapping[str, str] = field(default_factory=dict)
     """Keys of records that `removed` gives up, with the key of the one that this is for."""
     _fresh: dict[str, Record] = field(default_factory=dict)
@@ -147,8 +149,17 @@ def situation(
             for record in records.values()
             if record.id is not None and not record.deposed and not kind(record.kind).hosted
         },
+        deposed=_deposed(records),
         released=_released(desired, request, resources, records),
     )
+
+
+def _deposed(records: Mapping[str, Record]) -> Mapping[Address, tuple[Record, ...]]:
+    found: dict[Address, list[Record]] = {}
+    for record in records.values():
+        if record.deposed:
+            found.setdefault(record.address, []).append(record)
+    return {address: tuple(left) for address, left in found.items()}
 
 
 def _released(
