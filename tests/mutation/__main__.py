@@ -99,7 +99,14 @@ def main(
         for plan in plans:
             if any(part in file for file in plan.targets for part in asked.parts or [""]):
                 red += try_mutants(
-                    plan, root=root, jobs=asked.jobs, chosen=asked.parts, remembered=remembered, each=note, say=say
+                    plan,
+                    root=root,
+                    jobs=asked.jobs,
+                    chosen=asked.parts,
+                    remembered=remembered,
+                    explained=explained.keys(),
+                    each=note,
+                    say=say,
                 )
     except Unusable as problem:
         say(str(problem))

@@ -7,6 +7,7 @@ stands outside of functions (a constant, a field) is imported anew, with the tes
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.machinery
 import importlib.util
 import io
@@ -20,7 +21,7 @@ import signal
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -35,13 +36,15 @@ import pytest
 from tests.mutation.mutants import Function, Identity, Mutant, mutants, mutated
 from tests.mutation.targets import Plan
 
-LEAST_S = 5.0
-TIMES_LONGER = 8.0
+LEAST_S = 4.0
+TIMES_LONGER = 5.0
 """A test that needs more of a processor than this, and so many times what it needs for unchanged code, hangs."""
 WAITS_S = 120.0
 """So does one that is not done after so long, whatever else the machine does."""
 ENOUGH_S = 60.0
 """Of a processor, for the tests of one mutant: those that are least likely to notice are left out."""
+ENOUGH_IF_EXPLAINED_S = 10.0
+"""The same, for one that nobody needs to notice: enough to see most explanations that have become stale."""
 NAMESAKE, RELATIVE = 50.0, 5.0
 """So much likelier to notice is a test of the file named like the mutant's, or of one whose name has its name in it."""
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -82,6 +85,8 @@ class Measured:
     """File -> line -> tests that run it."""
     red: Mapping[str, str]
     """Tests that fail on unchanged code can't notice anything; test -> how it fails."""
+    imported: frozenset[str]
+    """What they imported, functions' own imports too."""
 
 
 class Unusable(Exception):
@@ -95,15 +100,16 @@ def try_mutants(
     jobs: int,
     chosen: Sequence[str] = (),
     remembered: Mapping[Identity, str],
+    explained: Collection[Identity] = (),
     each: Callable[[Trial], None],
     say: Say,
 ) -> tuple[str, ...]:
     """Try all mutants of the plan's files whose path has one of `chosen` in it, and tell `each` how it went.
 
-    `remembered` are tests that noticed a mutant in an earlier run: they go first. The tests that fail on unchanged
-    code, and so were left out. Raises `Unusable`.
+    `remembered` are tests that noticed a mutant in an earlier run: they go first. Those in `explained` get less time.
+    The tests that fail on unchanged code, and so were left out. Raises `Unusable`.
     """
-    trials = _Trying(plan, root, jobs, tuple(chosen), remembered, each, say)
+    trials = _Trying(plan, root, jobs, tuple(chosen), remembered, explained, each, say)
     words = io.StringIO()
     with redirect_stdout(words), redirect_stderr(words):
         code = pytest.main([*plan.tests, *OPTIONS, "--rootdir", str(root)], plugins=[trials])
@@ -136,6 +142,7 @@ class _Trying:
         jobs: int,
         chosen: tuple[str, ...],
         remembered: Mapping[Identity, str],
+        explained: Collection[Identity],
         each: Callable[[Trial], None],
         say: Say,
     ) -> None:
@@ -144,6 +151,7 @@ class _Trying:
         self._jobs = jobs
         self._chosen = chosen
         self._remembered = remembered
+        self._explained = explained
         self._each = each
         self._say = say
         self._red = ""
@@ -185,11 +193,14 @@ class _Trying:
         files = [file for file in self._plan.targets if not self._chosen or any(part in file for part in self._chosen)]
         self._sources = {file: (self._root / file).read_text() for file in files}
         self._items = {item.nodeid: item for item in items}
+        started = monotonic()
+        measured = self._measure(items)
+        for name in sorted(measured.imported - sys.modules.keys()):
+            with suppress(ImportError):
+                importlib.import_module(name)  # once, and not in each fork
         self._functions = _functions({str(self._root / file): file for file in files})
         gc.collect()
         gc.freeze()
-        started = monotonic()
-        measured = self._measure(items)
         self._say(
             f"{len(items)} tests, {sum(measured.seconds.values()):.0f} s of them, measured in"
             f" {monotonic() - started:.0f} s"
@@ -271,7 +282,8 @@ class _Trying:
             tests, key=lambda test: (rank.get(test, len(rank)), (0.02 + measured.seconds[test]) / worth[test], test)
         )
         used = accumulate(measured.seconds[test] for test in order)
-        return [test for test, so_far in zip(order, used, strict=True) if so_far <= ENOUGH_S] or order[:1]
+        enough_s = ENOUGH_IF_EXPLAINED_S if mutant.identity in self._explained else ENOUGH_S
+        return [test for test, so_far in zip(order, used, strict=True) if so_far <= enough_s] or order[:1]
 
     def _mentions(self, mutant: Mutant) -> set[int]:
         """The other lines of its file with the name that a statement outside of functions begins with."""
@@ -349,13 +361,14 @@ class _Trying:
         seconds: dict[str, float] = {}
         red: dict[str, str] = {}
         lines: dict[str, dict[int, frozenset[str]]] = {file: {} for file in self._sources}
+        imported = frozenset[str]().union(*(answer.imported for answer in answers))
         for answer in answers:
             seconds |= answer.seconds
             red |= answer.red
             for file, found in answer.lines.items():
                 for line, tests in found.items():
                     lines[file][line] = lines[file].get(line, frozenset()) | tests
-        return Measured(seconds, lines, red)
+        return Measured(seconds, lines, red, imported)
 
     def _measure_part(self, items: Sequence[pytest.Item], file: Path) -> None:
         watched = {str(self._root / name): name for name in self._sources}
@@ -379,7 +392,7 @@ class _Trying:
             }
             for path, name in watched.items()
         }
-        file.write_bytes(pickle.dumps(Measured(seconds, lines, red)))
+        file.write_bytes(pickle.dumps(Measured(seconds, lines, red, frozenset(sys.modules))))
 
     def _fork(self, work: Callable[[Say], None]) -> _Child:
         scratch = Path(tempfile.mkdtemp(prefix="lium-plan-mutation-", dir=IN_MEMORY))

@@ -68,6 +68,24 @@ def rents(world: World) -> list[str]:
     return [name for row in rows if row.body and (name := json.loads(row.body)["pod_name"]).startswith("lp-")]
 
 
+def pods(world: World) -> list[str]:
+    """The ids of all that are billed."""
+    return [charge.object_id for charge in world.open_charges("pod")]
+
+
+def open_ops(world: World) -> list[str]:
+    state = world.state()
+    assert state is not None
+    return [effect.op for effect in state.open.values()]
+
+
+def watched(world: World) -> list[str]:
+    """The names of rents that may still turn up."""
+    state = world.state()
+    assert state is not None
+    return [item.name for item in state.watched]
+
+
 def record(world: World, key: str = "fleet.a[0]") -> Record:
     state = world.state()
     assert state is not None

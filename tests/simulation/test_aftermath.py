@@ -13,7 +13,7 @@ from lium_plan.lium.calls import ATTEMPTS
 from lium_plan.operations.aftermath import LOOK_EVERY_S
 from lium_plan.requests import ApplyRequest, PlanRequest
 from tests.simulation.manifests import HEAD, VOLUMES, fleet, tails
-from tests.simulation.telling import RENT, emptied, mended, rents, told
+from tests.simulation.telling import RENT, emptied, mended, pods, rents, told, watched
 from tests.support.world import Ran, World
 from tests.support.world_machines import Behaviour
 
@@ -21,20 +21,10 @@ WRONG_NO = {"do": "answer", "status": 409, "code": "node_unavailable", "where": 
 """The server makes the pod and says that it did not."""
 
 
-def pods(world: World) -> list[str]:
-    return [charge.object_id for charge in world.open_charges("pod")]
-
-
 def state_keys(world: World) -> set[str]:
     state = world.state()
     assert state is not None
     return set(state.records)
-
-
-def watched(world: World) -> list[str]:
-    state = world.state()
-    assert state is not None
-    return [item.name for item in state.watched]
 
 
 def results(ran: Ran, kind: ResultKind) -> set[str]:
@@ -539,6 +529,9 @@ def test_one_that_made_nothing_gives_nothing_back() -> None:
         ran = await world.apply(options=ApplyRequest(destroy_new_on_failure=True))
         assert ran.code == ExitCode.PARTIAL, ran.words
         assert pods(world) == before
+        paths = [row.path for row in world.lium.world.requests]
+        while not paths.pop().endswith("/rent"):
+            assert paths[-1] != "/users/me", "nothing is planned for the sake of nothing"
 
     told(story)
 

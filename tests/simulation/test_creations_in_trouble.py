@@ -11,18 +11,12 @@ from lium_plan.diagnostics import ExitCode
 from lium_plan.requests import ApplyRequest
 from tests.simulation.leftovers import WITH_LOGIN, somebody_deletes, somebody_makes
 from tests.simulation.manifests import HEAD, VOLUMES, fleet
-from tests.simulation.telling import emptied, mended, record, rents, told
+from tests.simulation.telling import emptied, mended, open_ops, record, rents, told
 from tests.support.world import World
 
 
 def sent(world: World, method: str, path: str) -> int:
     return sum(row.method == method and row.path.endswith(path) for row in world.lium.world.requests)
-
-
-def open_ops(world: World) -> list[str]:
-    state = world.state()
-    assert state is not None
-    return [effect.op for effect in state.open.values()]
 
 
 @pytest.mark.parametrize(
@@ -181,6 +175,27 @@ def test_an_interrupt_in_a_limits_wait_is_instant(path: str) -> None:
         ran = await world.apply(interrupt_after_s=(20.0,))
         assert ran.code == ExitCode.INTERRUPTED, ran.words
         assert 20 <= ran.took_s < 21
+        assert open_ops(world) == []
+        world.clear_faults()
+        await mended(world)
+        await emptied(world)
+
+    told(story, manifest=manifest, expected=expected)
+
+
+@pytest.mark.parametrize("path", CREATED)
+def test_a_limit_that_lets_nothing_through_is_given_up_at_last(path: str) -> None:
+    """Within its longest window something must have been let through."""
+    manifest, expected = CREATED[path]
+
+    async def story(world: World) -> None:
+        world.fault(
+            {"do": "answer", "status": 429, "headers": {"Retry-After": "60"}}, method="POST", path=path, times=None
+        )
+        ran = await world.apply()
+        assert ran.code == ExitCode.PARTIAL, ran.words
+        assert "429 Too Many Requests" in ran.words
+        assert ran.took_s > 900
         assert open_ops(world) == []
         world.clear_faults()
         await mended(world)

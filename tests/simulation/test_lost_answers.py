@@ -8,7 +8,7 @@ from lium_plan.diagnostics import ExitCode
 from lium_plan.planning.plan import Plan
 from tests.simulation.leftovers import WITH_LOGIN, keys, phases, somebody_deletes, somebody_makes
 from tests.simulation.manifests import HEAD, VOLUMES, fleet
-from tests.simulation.telling import RENT, emptied, mended, record, rents, told
+from tests.simulation.telling import RENT, emptied, mended, open_ops, record, rents, told
 from tests.support.world import World
 
 
@@ -116,6 +116,24 @@ def test_a_deletion_that_the_key_may_not_send_is_not_tried_again(status: int) ->
         assert state is not None
         assert not state.open
         assert "volume.data" in state.records
+        world.clear_faults()
+        await emptied(world)
+
+    told(story, manifest=HEAD + VOLUMES, expected=())
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_deletion_that_the_key_may_not_look_after_is_left_open(status: int) -> None:
+    """Gone, for all that is known; but nobody has seen it."""
+
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault({"do": "answer", "status": status}, method="GET", path="volumes", after=1, times=None)
+        blind = await world.destroy()
+        assert blind.code == ExitCode.UNKNOWN_OUTCOME, blind.words
+        assert f"destroy: GET /volumes: {status} " in blind.words
+        assert blind.took_s < 10
+        assert open_ops(world) == ["delete"]
         world.clear_faults()
         await emptied(world)
 

@@ -8,7 +8,7 @@ from lium_plan.diagnostics import ExitCode
 from lium_plan.requests import ApplyRequest, PlanRequest
 from tests.simulation.leftovers import killed_with_a_rent_on_its_way, missing, phases, without
 from tests.simulation.manifests import fleet
-from tests.simulation.telling import RENT, emptied, mended, record, rents, told
+from tests.simulation.telling import RENT, emptied, mended, open_ops, record, rents, told
 from tests.support.world import World
 
 DELETE = {"method": "DELETE", "path": "pods/*"}
@@ -17,12 +17,6 @@ LISTS = {"method": "GET", "path": "pods"}
 
 def deletes(world: World) -> int:
     return sum(row.method == "DELETE" and "/pods/" in row.path for row in world.lium.world.requests)
-
-
-def open_ops(world: World) -> list[str]:
-    state = world.state()
-    assert state is not None
-    return [effect.op for effect in state.open.values()]
 
 
 def test_a_pod_that_the_server_refuses_to_delete_is_tried_until_the_deadline() -> None:

@@ -11,7 +11,7 @@ from lium_plan.diagnostics import ExitCode
 from lium_plan.sim.records import RequestSeen
 from tests.simulation.leftovers import keys, killed_with_a_rent_on_its_way, phases
 from tests.simulation.manifests import fleet, tails
-from tests.simulation.telling import RENT, SEED, emptied, mended, record, rents, told
+from tests.simulation.telling import RENT, SEED, emptied, mended, open_ops, record, rents, told, watched
 from tests.support.world import World
 from tests.support.world_opening import run_world
 
@@ -19,20 +19,8 @@ LIMIT = {"do": "answer", "status": 429}
 LISTS = {"method": "GET", "path": "pods"}
 
 
-def open_ops(world: World) -> list[str]:
-    state = world.state()
-    assert state is not None
-    return [effect.op for effect in state.open.values()]
-
-
 def lists(world: World) -> list[RequestSeen]:
     return [row for row in world.lium.world.requests if row.method == "GET" and row.path.endswith("/pods")]
-
-
-def watched(world: World) -> list[str]:
-    state = world.state()
-    assert state is not None
-    return [item.name for item in state.watched]
 
 
 def test_an_interrupt_while_a_limit_is_waited_for_sends_nothing_more() -> None:

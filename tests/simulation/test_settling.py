@@ -8,16 +8,12 @@ from lium_plan.diagnostics import ExitCode
 from lium_plan.requests import PlanRequest
 from tests.simulation.leftovers import SENT, killed_with_a_rent_on_its_way
 from tests.simulation.manifests import VOLUME, VOLUMES, fleet, tails
-from tests.simulation.telling import RENT, SEED, emptied, mended, record, rents, told
+from tests.simulation.telling import RENT, SEED, emptied, mended, pods, record, rents, told
 from tests.support.world import World
 from tests.support.world_opening import run_world
 
 FULL = {"do": "answer", "status": 409, "code": "node_unavailable"}
 NOBODY_KNOWS = {"do": "answer", "status": 409, "code": "idempotency_outcome_unknown"}
-
-
-def pods(world: World) -> list[str]:
-    return [charge.object_id for charge in world.open_charges("pod")]
 
 
 def test_nothing_is_made_on_what_nobody_can_tell_of() -> None:

@@ -8,7 +8,7 @@ from lium_plan.diagnostics import ExitCode
 from lium_plan.requests import PlanRequest
 from tests.simulation.leftovers import phases
 from tests.simulation.manifests import fleet
-from tests.simulation.telling import emptied, mended, record, told
+from tests.simulation.telling import emptied, mended, open_ops, record, told
 from tests.support.world import World
 from tests.support.world_machines import Behaviour, now_s
 
@@ -22,12 +22,6 @@ async def killed(world: World, at: tuple[str, str, int]) -> None:
     assert ran.code is None
     await world.pass_time(1)
     assert open_ops(world) == ["start"]
-
-
-def open_ops(world: World) -> list[str]:
-    state = world.state()
-    assert state is not None
-    return [effect.op for effect in state.open.values()]
 
 
 def running(world: World) -> int:

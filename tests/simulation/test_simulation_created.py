@@ -12,7 +12,7 @@ from lium_plan.diagnostics import ExitCode
 from lium_plan.requests import ApplyRequest, PlanRequest, Sources
 from lium_plan.sim.rows import PodStatus
 from tests.simulation.manifests import BOOTSTRAP, HEAD, VOLUME, VOLUMES, fleet, tails
-from tests.simulation.telling import RENT, emptied, find_point, mended, record, rents, told
+from tests.simulation.telling import RENT, emptied, find_point, mended, pods, record, rents, told
 from tests.support.world import ACCOUNT, World
 from tests.support.world_machines import Behaviour
 from tests.support.world_oracles import all_done
@@ -209,10 +209,6 @@ FIRST = "    lifecycle: {create_before_destroy: true}\n"
 REPLACE = PlanRequest(replace=("fleet.a[0]",))
 FULL = {"do": "answer", "status": 409, "code": "node_unavailable"}
 NOBODY_KNOWS = {"do": "answer", "status": 409, "code": "idempotency_outcome_unknown"}
-
-
-def pods(world: World) -> list[str]:
-    return [charge.object_id for charge in world.open_charges("pod")]
 
 
 def test_an_old_pod_outlives_a_replacement_that_found_nothing() -> None:
