@@ -275,6 +275,25 @@ def test_a_delete_in_an_outage_that_lasts_stays_known() -> None:
     told(story, manifest=HEAD + VOLUMES, expected=())
 
 
+def test_a_template_that_two_addresses_share_stays_for_the_other() -> None:
+    one, other = ("{}: {{image: 'ubuntu:22.04', env: {{N: '1'}}}}".format(name) for name in ("t1", "t2"))
+    manifest = HEAD + "templates: {{{}}}\n"
+
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        kept = record(world, "template.t2").id
+        assert record(world, "template.t1").id == kept
+        world.write("lium.yaml", manifest.format(other))
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert not [row for row in world.lium.world.requests if row.method == "DELETE"]
+        assert record(world, "template.t2").id == kept
+        await mended(world)
+        await emptied(world)
+
+    told(story, manifest=manifest.format(f"{one}, {other}"), expected=())
+
+
 @pytest.mark.parametrize("used", [False, True])
 def test_a_template_under_a_new_name_does_not_go_with_the_old_one(used: bool) -> None:
     """While its delete is on its way it is listed, and no other address takes it."""

@@ -42,6 +42,71 @@ def test_an_interrupt_while_a_limit_is_waited_for_sends_nothing_more() -> None:
     told(story)
 
 
+def limited_at(**fault: object) -> float:
+    """When an apply whose first rent is answered with 429 says so, in seconds from its start."""
+
+    async def story(world: World) -> float:
+        world.fault({**LIMIT, "headers": {"Retry-After": "7"}, **fault}, **RENT)
+        began = world.now()
+        ran = await world.apply()
+        said = next(event for event in ran.events if event.phase == "waiting for the rent limit")
+        return (said.at - began).total_seconds()
+
+    return run_world(SEED, story, manifest=fleet(), expected=tails(1))
+
+
+def test_an_interrupt_right_after_a_limit_leaves_nothing_open() -> None:
+    async def story(world: World) -> None:
+        world.fault({**LIMIT, "headers": {"Retry-After": "7"}}, **RENT)
+        ran = await world.apply(interrupt_after_s=(moment + 0.5,))
+        assert ran.code == ExitCode.INTERRUPTED, ran.words
+        assert ran.took_s < moment + 1.5
+        assert (len(rents(world)), open_ops(world), watched(world)) == (1, [], rents(world))
+        await mended(world)
+        await emptied(world)
+
+    moment = limited_at()
+    told(story)
+
+
+def test_an_interrupt_while_a_refused_rent_is_looked_for_leaves_it_open() -> None:
+    """The pod was made all the same, and the list that would show it can't be read."""
+
+    async def story(world: World) -> None:
+        world.configure(no_rent_idempotency=True)
+        world.fault({**LIMIT, "where": "after"}, **RENT)
+        world.fault({"do": "answer", "status": 403}, **LISTS, after=1, times=4)
+        ran = await world.apply(interrupt_after_s=(moment + 5,))
+        assert ran.code == ExitCode.INTERRUPTED, ran.words
+        assert open_ops(world) == ["rent"]
+        assert len(world.open_charges("pod")) == 1
+        world.clear_faults()
+        assert (await world.apply()).code == 0
+        assert len(rents(world)) == 1
+        await mended(world)
+        await emptied(world)
+
+    moment = limited_at(where="after")
+    told(story)
+
+
+def test_a_rent_that_waited_for_a_limit_is_looked_for_from_when_it_was_sent_last() -> None:
+    """Not from when it was first written down: it may still be on its way."""
+
+    async def story(world: World) -> None:
+        world.configure(no_rent_idempotency=True, events_forbidden=True)
+        world.fault({**LIMIT, "headers": {"Retry-After": "200"}}, **RENT)
+        world.fault({"do": "delay", "seconds": 300}, **RENT, after=1)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert len(rents(world)) == 2, "one of them refused"
+        assert len(world.open_charges("pod")) == 1
+        await mended(world)
+        await emptied(world)
+
+    told(story)
+
+
 def test_an_interrupt_before_the_first_rent_leaves_nothing_to_settle() -> None:
     async def story(world: World) -> None:
         world.fault({"do": "delay", "seconds": 5}, method="POST", path="templates")

@@ -85,10 +85,8 @@ class Rents:
         self._client = services.client
         self._poller = services.poller
         self._features: frozenset[str] | None = None
-        self._limited_since: float | None = None
-        """Since when every rent of this run was answered with 429, on the loop's clock."""
-        self._limited_at = 0.0
-        """When the last one was."""
+        self._limited: tuple[float, float] | None = None
+        """Since when every rent of this run was answered with 429, and when the last one was, on the loop's clock."""
 
     async def place(self, step: Step, claim: Claim, run: Run) -> Record:
         """Rent the claimed offer. Raises `Refused`, or `ActionFailed` with `unknown` when the outcome stays open."""
@@ -153,17 +151,18 @@ class Rents:
                     begin.limited()
                     run.phase(claim.address, "waiting for the rent limit")
                     await pause(run, 1.0)
+                    begin()  # it may have been carried out all the same
                     if await self._may_be_there(order):
-                        begin()  # it may have been carried out, and may be sent again
                         return await self._find(effect, order, claim, run, last_sent=trial.sent_at)
+                    begin.limited()
                     if self._is_limited_for_good(trial):
                         self._not_rented(effect, order, failure.reason, run)
                         raise _limited(claim.address, trial, failure) from failure
                     continue
-                self._limited_since = None
+                self._limited = None
                 self._not_rented(effect, order, failure.reason, run)
                 raise Refused(kind, failure) from failure
-            self._limited_since = None
+            self._limited = None
             effect = _begun(begin)
             if answer.pod_id is None or _is_held(answer.pod_id, run):
                 return await self._find(effect, order, claim, run, last_sent=trial.sent_at)
@@ -173,10 +172,11 @@ class Rents:
     def _is_limited_for_good(self, trial: _Trial) -> bool:
         """A limit that lets others' rents through is worth waiting for, however long the queue."""
         now = asyncio.get_running_loop().time()
-        if self._limited_since is None or now - self._limited_at > LIMITED_APART_S:
-            self._limited_since = now
-        self._limited_at = now
-        return now - self._limited_since > trial.patience_s
+        since, last = self._limited or (now, now)
+        if now - last > LIMITED_APART_S:
+            since = now
+        self._limited = since, now
+        return now - since > trial.patience_s
 
     async def _rent(
         self, begin: Callable[[], object], order: Order, claim: Claim, trial: _Trial, run: Run
@@ -187,8 +187,6 @@ class Rents:
         """
 
         def last_look() -> None:
-            if run.interrupted:
-                raise Cancelled
             if not run.market.allows_now(claim):
                 raise _TooOld
             begin()
