@@ -276,7 +276,7 @@ def test_a_delete_in_an_outage_that_lasts_stays_known() -> None:
 
 
 def test_a_template_that_two_addresses_share_stays_for_the_other() -> None:
-    one, other = ("{}: {{image: 'ubuntu:22.04', env: {{N: '1'}}}}".format(name) for name in ("t1", "t2"))
+    one, other = (f"{name}: {{image: 'ubuntu:22.04', env: {{N: '1'}}}}" for name in ("t1", "t2"))
     manifest = HEAD + "templates: {{{}}}\n"
 
     async def story(world: World) -> None:
