@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from lium_plan.diagnostics import ExitCode
@@ -112,6 +114,51 @@ def test_an_id_that_no_list_has_confirmed_is_not_deleted_unseen() -> None:
         world.clear_faults()
         await emptied(world)
         assert deletes(world) == 1
+
+    told(story)
+
+
+def test_one_whose_lists_fail_is_looked_for_every_few_seconds_before_it_is_deleted() -> None:
+    async def story(world: World) -> None:
+        await killed_before_any_list(world)
+        world.fault({"do": "answer", "status": 404}, **LISTS, after=2, times=3)
+        gone = await emptied(world)
+        assert sum(phase.startswith("looking for it again in 10 s: GET /pods: 404") for phase in phases(gone)) == 3
+        failed = [row.at for row in world.lium.world.requests if row.status == 404]
+        assert all((later - earlier).total_seconds() >= 10 for earlier, later in pairwise(failed))
+        assert deletes(world) == 1
+
+    told(story)
+
+
+def test_a_pod_whose_delete_was_refused_is_none_that_is_leaving() -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault({"do": "answer", "status": 409}, **DELETE, times=None)
+        ran = await world.destroy(interrupt_after_s=(5,))
+        assert ran.code == ExitCode.INTERRUPTED, ran.words
+        assert deletes(world) == 1
+        assert (record(world).status, open_ops(world)) == ("ready", [])
+        world.clear_faults()
+        await mended(world)
+        await emptied(world)
+
+    told(story)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_delete_that_the_key_may_not_look_after_says_so_at_once(status: int) -> None:
+    async def story(world: World) -> None:
+        assert (await world.apply()).code == 0
+        world.fault({"do": "stick", "pod": "*-a-0"})
+        world.fault({"do": "answer", "status": status}, **LISTS, after=1, times=None)
+        ran = await world.destroy()
+        assert "permission: list pods after the delete: " in ran.words
+        assert ran.took_s < 20
+        assert (record(world).status, deletes(world)) == ("deleting", 1)
+        world.clear_faults()
+        world.fault({"do": "unstick", "pod": "*"})
+        await emptied(world)
 
     told(story)
 
