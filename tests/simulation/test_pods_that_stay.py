@@ -279,6 +279,18 @@ def test_a_found_pod_that_is_too_dear_and_does_not_go_stays_known() -> None:
     told(story)
 
 
+def test_a_found_pod_that_is_too_dear_goes_where_nobody_wants_one_any_more() -> None:
+    async def story(world: World) -> None:
+        world.fault({"do": "twist", "twist": {"price_factor": 9}}, **RENT)
+        await killed_with_a_rent_on_its_way(world, served=True)
+        (dear,) = world.open_charges("pod")
+        gone = await emptied(world)
+        assert any(phase.startswith(f"settled: found pod {dear.object_id}; given back: ") for phase in phases(gone))
+        assert deletes(world) == 1
+
+    told(story)
+
+
 def test_a_statement_that_can_not_be_read_does_not_keep_a_destroy_from_its_end() -> None:
     async def story(world: World) -> None:
         assert (await world.apply()).code == 0
