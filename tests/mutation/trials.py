@@ -51,7 +51,7 @@ IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where forks leave their files: a sync costs nothing there."""
 MOST_MEMORY = 4 * 2**30
 MOST_ON_DISK = 64 * 2**20
-OPTIONS = ("-p", "no:xdist", "-p", "no:cacheprovider", "-s")
+OPTIONS = ("-p", "no:xdist", "-p", "no:cacheprovider", "-s", "--tb=native")
 
 Say = Callable[[str], None]
 
@@ -195,9 +195,8 @@ class _Trying:
         self._items = {item.nodeid: item for item in items}
         started = monotonic()
         measured = self._measure(items)
-        for name in sorted(measured.imported - sys.modules.keys()):
-            with suppress(ImportError):
-                importlib.import_module(name)  # once, and not in each fork
+        self._warm_up(measured)
+        gc.unfreeze()  # what is frozen is not among the objects that are looked through
         self._functions = _functions({str(self._root / file): file for file in files})
         gc.collect()
         gc.freeze()
@@ -211,6 +210,18 @@ class _Trying:
         todo = [mutant for file in files for mutant in self._mutants(file)]
         self._say(f"{len(todo)} mutants of {len(files)} files")
         self._try(todo, measured)
+
+    def _warm_up(self, measured: Measured) -> None:
+        """What is imported or made ready at its first use is so here, once, and not again in each fork."""
+        for name in sorted(measured.imported - sys.modules.keys()):
+            with suppress(ImportError):
+                importlib.import_module(name)
+        for lines in measured.lines.values():
+            covering = {test for tests in lines.values() for test in tests}
+            if covering:
+                test = min(covering, key=lambda test: (measured.seconds[test], test))
+                self._items[test].ihook.pytest_runtest_protocol(item=self._items[test], nextitem=None)
+        self._red = ""
 
     def _mutants(self, file: str) -> list[Mutant]:
         prefixes = self._plan.targets[file]
