@@ -14,6 +14,8 @@ from tests.simulation.manifests import HEAD, VOLUMES, fleet
 from tests.simulation.telling import emptied, mended, open_ops, record, rents, told
 from tests.support.world import World
 
+LIMITED = {"do": "answer", "status": 429, "headers": {"Retry-After": "60"}}
+
 
 def sent(world: World, method: str, path: str) -> int:
     return sum(row.method == method and row.path.endswith(path) for row in world.lium.world.requests)
@@ -169,9 +171,7 @@ def test_an_interrupt_in_a_limits_wait_is_instant(path: str) -> None:
     manifest, expected = CREATED[path]
 
     async def story(world: World) -> None:
-        world.fault(
-            {"do": "answer", "status": 429, "headers": {"Retry-After": "60"}}, method="POST", path=path, times=None
-        )
+        world.fault(LIMITED, method="POST", path=path, times=None)
         ran = await world.apply(interrupt_after_s=(20.0,))
         assert ran.code == ExitCode.INTERRUPTED, ran.words
         assert 20 <= ran.took_s < 21
@@ -189,9 +189,7 @@ def test_a_limit_that_lets_nothing_through_is_given_up_at_last(path: str) -> Non
     manifest, expected = CREATED[path]
 
     async def story(world: World) -> None:
-        world.fault(
-            {"do": "answer", "status": 429, "headers": {"Retry-After": "60"}}, method="POST", path=path, times=None
-        )
+        world.fault(LIMITED, method="POST", path=path, times=None)
         ran = await world.apply()
         assert ran.code == ExitCode.PARTIAL, ran.words
         assert "429 Too Many Requests" in ran.words
