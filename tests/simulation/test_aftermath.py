@@ -477,6 +477,7 @@ def test_a_failed_run_keeps_what_is_protected_with_all_that_it_needs_and_says_so
         assert ran.words.count("protected: it is new and stays all the same: prevent_destroy protects it") == 1
         kept = {key for key in state_keys(world) if not key.startswith("template.")}
         assert kept == {"fleet.a[0]", "fleet.a[0].bootstrap"}, "neither the other fleet nor the volume"
+        assert "delete-refused" not in ran.words, "what is in use is not even asked for"
         assert any(key.startswith("template.") for key in state_keys(world))
 
     more = BOOTSTRAPPED + "    lifecycle: {prevent_destroy: true}\n"
@@ -493,6 +494,7 @@ def test_a_failed_run_gives_back_no_template_that_an_older_pod_has_come_to_use()
         ran = await world.apply(options=ApplyRequest(destroy_new_on_failure=True))
         assert ran.code == ExitCode.PARTIAL, ran.words
         assert pods(world) == before
+        assert "delete-refused" not in ran.words
         world.write("lium.yaml", other.replace("worse", "ready"))
         await mended(world)
         await emptied(world)

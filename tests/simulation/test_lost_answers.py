@@ -283,6 +283,26 @@ def test_a_limit_that_lets_other_rents_through_is_waited_for_longer(through: str
     told(story, expected=("a-0", "b-0"))
 
 
+def test_a_limit_met_again_after_a_while_is_a_new_one() -> None:
+    """The first rent was carried out at last, and said to be limited: nothing is known until the next, minutes later."""
+
+    async def story(world: World) -> None:
+        limit = {"do": "answer", "status": 429, "headers": {"Retry-After": "60"}}
+        world.configure(no_rent_idempotency=True)
+        world.fault(limit, **RENT)
+        world.fault({**limit, "where": "after"}, **RENT, after=1)
+        world.fault(limit, method="POST", path="volumes", times=12)
+        world.fault(limit, **RENT, after=2, times=6)
+        ran = await world.apply()
+        assert ran.code == 0, ran.words
+        assert ran.took_s > 1000, "longer than a limit that never ends"
+        assert len(rents(world)) == 9
+        await mended(world)
+
+    block = fleet().split("fleets:\n")[1].replace("  a:\n", "  b:\n")
+    told(story, manifest=fleet(tail=f"{block}    volume: data\n{VOLUMES}"), expected=("a-0", "b-0"))
+
+
 def test_a_creation_that_waits_for_a_limit_is_not_sent_once_the_run_is_interrupted() -> None:
     async def story(world: World) -> None:
         world.fault({"do": "answer", "status": 429, "headers": {"Retry-After": "3"}}, method="POST", path="templates")
