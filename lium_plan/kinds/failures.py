@@ -88,6 +88,12 @@ def unknown_outcome(address: Address, message: str) -> ActionFailed:
     )
 
 
+def limited_for_good(address: Address, doing: str, patience_s: float, failure: LiumError) -> ActionFailed:
+    """Nothing was made: the limit that `failure` tells of has let nothing through for `patience_s`."""
+    message = f"{doing}: the server's limit has let nothing through for {patience_s / 60:.0f} min: {failure}"
+    return ActionFailed(error("rate-limited", message, address=str(address), hint="run the same command again later"))
+
+
 async def make(
     run: Run,
     address: Address,
@@ -148,6 +154,7 @@ async def make(
             limited_since = loop.time() if limited_since is None else limited_since
             if loop.time() - limited_since < patience_s:
                 continue
+            raise limited_for_good(address, "create", patience_s, failure) from failure
         if failure is not None and classify_refusal(failure) not in (Refusal.UNKNOWN, Refusal.NOT_SENT):
             raise ActionFailed(diagnose(failure, address, "create")) from failure
         unanswered += 1

@@ -227,7 +227,7 @@ def test_a_limit_on_rents_that_never_ends_is_given_up_and_named() -> None:
         failed = await world.apply()
         assert failed.code == ExitCode.PARTIAL, failed.words
         assert (
-            "rate-limited: rent: the limit on POST /executors/{id}/rent has let nothing through for 15 min"
+            "rate-limited: rent: the server's limit has let nothing through for 15 min: POST /executors/"
             in failed.words
         )
         assert 900 < failed.took_s < 1100

@@ -37,7 +37,9 @@ SIM = "lium_plan.sim.__main__"
 """Modules whose `main` can be started: the command, and the local Lium as `python -m lium_plan.sim`."""
 _LATE = (
     "jsonschema", "jsonschema.protocols", "deepdiff", "rich.live", "rich.text", "rich.console", "logging.config",
-    "highspy", "numpy", "uvicorn.protocols.http.h11_impl", "uvicorn.loops.asyncio", "asyncio.unix_events", "pwd", "grp",
+    "highspy", "numpy", "uvicorn.protocols.http.h11_impl", "uvicorn.loops.asyncio", "uvicorn.lifespan.off",
+    "asyncio.unix_events", "httpcore", "anyio._backends._asyncio", "certifi", "encodings.idna", "encodings.utf_8_sig",
+    "pwd", "grp",
 )  # fmt: skip
 """What our modules load when they need it."""
 _LARGEST_REQUEST = 1 << 18

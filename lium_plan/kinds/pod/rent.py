@@ -15,7 +15,7 @@ from decimal import Decimal
 
 from lium_plan.addresses import Address
 from lium_plan.diagnostics import error, in_words
-from lium_plan.kinds.failures import diagnose, pause
+from lium_plan.kinds.failures import diagnose, limited_for_good, pause
 from lium_plan.kinds.pod.offers import Offer
 from lium_plan.kinds.pod.orders import Order, begin_data, begun_claim, begun_order, body_of, rented
 from lium_plan.kinds.pod.spec import PodSpec
@@ -157,7 +157,7 @@ class Rents:
                     begin.limited()
                     if self._is_limited_for_good(trial):
                         self._not_rented(effect, order, failure.reason, run)
-                        raise _limited(claim.address, trial, failure) from failure
+                        raise limited_for_good(claim.address, "rent", trial.patience_s, failure) from failure
                     continue
                 self._limited = None
                 self._not_rented(effect, order, failure.reason, run)
@@ -373,12 +373,6 @@ def _keep(effect: OpenEffect, record: Record, run: Run) -> None:
     if _another_stands(effect, run, record.id):
         record = replace(record, deposed=True, protected=False)
     run.ledger.done(effect, record)
-
-
-def _limited(address: Address, trial: _Trial, failure: LiumError) -> ActionFailed:
-    message = f"rent: the limit on {Family.RENT} has let nothing through for {trial.patience_s / 60:.0f} min: {failure}"
-    hint = "nothing was rented; run the same command again later"
-    return ActionFailed(error("rate-limited", message, address=str(address), hint=hint))
 
 
 async def statement_of(services: Services, pod_id: str) -> tuple[bool, datetime | None, Decimal | None]:
