@@ -34,16 +34,25 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 4
 
 
-WAITING = ("test_kill.py", "test_remote_kill.py", "test_rivals.py", "test_market.py", "test_schemathesis.py")
-"""They take a minute and more, most of it for answers that never come."""
+FIRST = (
+    "test_kill.py", "test_remote_kill.py", "test_rivals.py", "test_market.py", "test_schemathesis.py",
+    "test_quickstart.py", "test_remote_verbs.py",
+)  # fmt: skip
+"""They take a minute and more, most of it for answers that never come, or share a server within their file."""
 LONG = ("e2e", "remote", "statecmd", "contract", "cli", "simulation")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long ones first, so that nobody waits for them at the end."""
+    """The long ones first, so that nobody waits for them at the end; of those, what waits beside what computes."""
+    directories: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        directories.setdefault(item.path.parent.name, []).append(item)
+    evenly = {item: nth / len(them) for them in directories.values() for nth, item in enumerate(them)}
 
-    def place(item: pytest.Item) -> int:
-        return 0 if item.path.name in WAITING else 1 if item.path.parent.name in LONG else 2
+    def place(item: pytest.Item) -> tuple[int, float]:
+        if item.path.name in FIRST:
+            return 0, 0.0
+        return (1, evenly[item]) if item.path.parent.name in LONG else (2, 0.0)
 
     items.sort(key=place)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error
+from lium_plan.kinds.pod.feed import NodeMemory
 from lium_plan.kinds.protocol import Driver
 from lium_plan.kinds.registry import KINDS, load_driver
 from lium_plan.kinds.services import Identity, Services, SshKeys
@@ -33,6 +34,7 @@ class Connection:
     client: LiumClient
     poller: PodPoller
     outside: Outside
+    nodes: NodeMemory = field(default_factory=NodeMemory)
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from lium_plan.kinds.pod.feed import enrich, expand_feed, merged
+from lium_plan.kinds.pod.feed import NodeMemory, gathered
 from lium_plan.kinds.pod.offers import Feed
 from lium_plan.kinds.pod.spec import DEAD_STATUSES
 from lium_plan.kinds.protocol import Driver, Json, Marked, Observation, Presence, Record, Survey
@@ -189,18 +189,18 @@ def _lineage_of(pod_name: str) -> str | None:
     return marks.lineage if marks is not None else None
 
 
-async def load_feed(client: LiumClient) -> Feed:
-    """The market now: the public feed, with what only the catalogue tells (links, reliability, announced prices)."""
+async def load_feed(client: LiumClient, nodes: NodeMemory) -> Feed:
+    """The market now: the public feed, with what only the catalogue tells (links, reliability, announced prices).
+
+    `nodes` is what readings have in common: whoever reads again passes the same one.
+    """
     feed, catalogue = await together(client.public_nodes(), _catalogue(client))
-    at = feed.generated_at or datetime.now(UTC)
-    told = {row["id"]: row for row in catalogue if isinstance(row.get("id"), str)}
-    parts: list[Feed] = []
+    nodes.tell(catalogue)
+    found = []
     for first in range(0, len(feed.nodes), NODES_AT_ONCE):
-        nodes = feed.nodes[first : first + NODES_AT_ONCE]
-        ids = (str(node.get("id")) for node in nodes)
-        parts.append(enrich(expand_feed(at, nodes), (told[node_id] for node_id in ids if node_id in told)))
+        found += [nodes.offers_of(row) for row in feed.nodes[first : first + NODES_AT_ONCE]]
         await asyncio.sleep(0)  # during an apply, others wait for their turn
-    return merged(at, parts)
+    return gathered(feed.generated_at or datetime.now(UTC), found)
 
 
 async def _catalogue(client: LiumClient) -> tuple[Mapping[str, object], ...]:

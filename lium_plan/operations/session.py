@@ -171,7 +171,7 @@ class Session:
     async def _read_market(self) -> Feed:
         """Raises `ActionFailed`: whoever wanted it for a rent may try again, as its fleet says."""
         try:
-            return await load_feed(self.connection.client)
+            return await load_feed(self.connection.client, self.connection.nodes)
         except LiumError as failure:
             raise ActionFailed(api_diagnostic(failure, "read the market")) from failure
 

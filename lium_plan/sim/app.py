@@ -12,7 +12,6 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lium_plan.sim.api import account, backups, catalogue, envelope, objects, pods, rent, workspaces
-from lium_plan.sim.api.schemas.base import REFUSALS
 from lium_plan.sim.control import routes as control
 from lium_plan.sim.simulator import Simulator
 from lium_plan.sim.wire import DROP, Wire
@@ -164,8 +163,9 @@ def _api() -> _Api:
         redoc_url=None,
     )
     envelope.install(app)
-    for module in (pods, rent, catalogue, objects, account, backups, workspaces):  # asked for most often first
-        app.include_router(module.router, responses=REFUSALS)
+    # Asked for most often first; routes of included routers would be looked through twice.
+    for module in (pods, rent, catalogue, objects, account, backups, workspaces):
+        app.router.routes.extend(module.router.routes)
     return app
 
 

@@ -10,7 +10,7 @@ import pytest
 from lium_plan.addresses import parse
 from lium_plan.answers import OffersAnswer, OffersQuery
 from lium_plan.diagnostics import ExitCode, Failure
-from lium_plan.kinds.pod.feed import enrich, expand_feed
+from lium_plan.kinds.pod.feed import NodeMemory, expand_feed, gathered
 from lium_plan.kinds.pod.offers import Feed
 from lium_plan.operations.market import answer, asked_for
 from lium_plan.planning.placement import Need
@@ -26,7 +26,7 @@ H100: Row = {"gpu_model": "H100 80GB HBM3", "gpu_memory_gb": 80, "cpu_count": 24
 
 
 def market() -> Feed:
-    feed = expand_feed(
+    return expand_feed(
         NOW,
         [
             row("cheap", **H100, price_per_gpu_hour=1.70, disk_free_gb=61, country_code="US", region="MS"),
@@ -38,9 +38,6 @@ def market() -> Feed:
             | {"price_per_gpu_hour": 1.0},
             row("broken", **H100) | {"gpu_count": None},
         ],
-    )
-    return enrich(
-        feed,
         [
             {"id": "mid", "nvlink": True, "max_cuda_version": 12.4, "frequent_rent_failures": False},
             {"id": "dear", "nvlink": False, "max_cuda_version": 12.8, "frequent_rent_failures": True},
@@ -177,11 +174,48 @@ def test_skipped_nodes_and_why() -> None:
 
 def test_the_catalogue_is_newer_than_the_feed() -> None:
     """The feed is made once a minute: a price that rose since, and GPUs that were taken, show in the catalogue first."""
-    feed = expand_feed(NOW, [row("n1", gpu_count=8, available_gpu_count=4, price_per_gpu_hour=1.0)])
-    rows = [{"id": "n1", "price_per_gpu": 1.2, "available_gpu_count": 2}]
-    assert [(offer.gpu_count, offer.price_per_hour_usd) for offer in enrich(feed, rows).offers] == [
+    node = row("n1", gpu_count=8, available_gpu_count=4, price_per_gpu_hour=1.0)
+    feed = expand_feed(NOW, [node], [{"id": "n1", "price_per_gpu": 1.2, "available_gpu_count": 2}])
+    assert [(offer.gpu_count, offer.price_per_hour_usd) for offer in feed.offers] == [
         (1, Decimal("1.2")),
         (2, Decimal("2.4")),
     ]
-    cheaper = enrich(feed, [{"id": "n1", "price_per_gpu": 0.8, "available_gpu_count": None}])
+    cheaper = expand_feed(NOW, [node], [{"id": "n1", "price_per_gpu": 0.8, "available_gpu_count": None}])
     assert [offer.price_per_hour_usd for offer in cheaper.offers] == [Decimal(count) for count in range(1, 5)]
+
+
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [
+        ({"price_per_gpu_hour": 2.0}, {}),
+        ({"available_gpu_count": 0}, {}),
+        ({"tier": "spot"}, {}),
+        ({}, {"price_per_gpu": 3.0}),
+        ({}, {"available_gpu_count": 0}),
+        ({}, {"nvlink": True, "reliability_score": 0.5, "max_cuda_version": 12.4, "frequent_rent_failures": True}),
+        ({}, {"effective_download_speed_mbps": 7}),
+        (
+            {},
+            {"gpu_count": 1, "pending_price_per_hour": 3.0} | {"price_change_effective_date": "2026-09-11T00:00:00"},
+        ),
+        ({}, None),
+    ],
+)
+def test_what_is_remembered_of_a_node_is_what_it_says_now(then: Row, told: Row | None) -> None:
+    before, now = row("n1", price_per_gpu_hour=1.0), row("n1", **{"price_per_gpu_hour": 1.0, **then})
+    catalogue = [] if told is None else [{"id": "n1", **told}]
+    nodes = NodeMemory()
+    nodes.tell([{"id": "n1", "price_per_gpu": 1.5}])
+    assert gathered(NOW, [nodes.offers_of(before)]).offers[0].price_per_hour_usd == Decimal("1.5")
+    for _ in range(2):
+        nodes.tell(catalogue)
+        assert gathered(NOW, [nodes.offers_of(now)]) == expand_feed(NOW, [now], catalogue)
+
+
+def test_a_node_that_says_the_same_again_is_not_worked_out_again() -> None:
+    """Its uptime, and what else of it nobody asks for, may have changed."""
+    nodes = NodeMemory()
+    nodes.tell([{"id": "n1", "nvlink": True, "uptime_in_minutes": 7}])
+    offers = nodes.offers_of(row("n1"))
+    nodes.tell([{"id": "n1", "nvlink": True, "uptime_in_minutes": 8}])
+    assert nodes.offers_of(row("n1")) is offers

@@ -46,26 +46,18 @@ class _Node:
     download_mbps: Decimal | None
 
 
-def expand_feed(generated_at: datetime, rows: Iterable[object]) -> Feed:
-    """All offers of a feed (rows of contract §2.2), cheapest first."""
-    offers: list[Offer] = []
-    skipped: list[Skipped] = []
-    count = 0
-    for row in rows:
-        count += 1
-        found = expand_node(row)
-        if isinstance(found, Skipped):
-            skipped.append(found)
-        else:
-            offers.extend(found)
-    return Feed(generated_at, tuple(sorted(offers, key=preference)), tuple(skipped), count)
+def expand_feed(generated_at: datetime, rows: Iterable[object], catalogue: Iterable[Mapping[str, object]] = ()) -> Feed:
+    """All offers of a feed (rows of contract §2.2), cheapest first, with what only the catalogue tells (§3.1)."""
+    nodes = NodeMemory()
+    nodes.tell(catalogue)
+    return gathered(generated_at, [nodes.offers_of(row) for row in rows])
 
 
-def merged(generated_at: datetime, parts: Sequence[Feed]) -> Feed:
-    """One reading from the readings of its rows in parts."""
-    offers = sorted((offer for part in parts for offer in part.offers), key=preference)
-    skipped = tuple(item for part in parts for item in part.skipped)
-    return Feed(generated_at, tuple(offers), skipped, sum(part.nodes for part in parts))
+def gathered(generated_at: datetime, found: Sequence[tuple[Offer, ...] | Skipped]) -> Feed:
+    """One reading, from what each of its nodes gave."""
+    skipped = tuple(one for one in found if isinstance(one, Skipped))
+    offers = sorted((offer for one in found if not isinstance(one, Skipped) for offer in one), key=preference)
+    return Feed(generated_at, tuple(offers), skipped, len(found))
 
 
 def expand_node(row: object) -> tuple[Offer, ...] | Skipped:
@@ -215,21 +207,52 @@ def _number(value: object) -> Decimal | None:
 
 # --- what only the catalogue tells ---------------------------------------------------------------------------
 
+TOLD = (
+    "available_gpu_count", "effective_download_speed_mbps", "frequent_rent_failures", "gpu_count", "max_cuda_version",
+    "nvlink", "pending_price_per_hour", "price_change_effective_date", "price_per_gpu", "reliability_score",
+)  # fmt: skip
+"""All that is read of a row of the catalogue; the rest of it changes by the minute."""
 
-def enrich(feed: Feed, rows: Iterable[Mapping[str, object]]) -> Feed:
-    """The offers with what only the catalogue's rows tell (contract §3.1); a node without a row stays as it is.
 
-    The feed is up to a minute old, the catalogue is of now: where that is dearer or has fewer GPUs free, it counts.
+class NodeMemory:
+    """What nodes offer. At the next reading nearly all say the same again, and theirs is not worked out anew.
+
+    The feed is up to a minute old, the catalogue is of now: where that is dearer or has fewer GPUs free, it counts. A
+    node that it lacks is as the feed says.
     """
-    by_id = {row["id"]: row for row in rows if isinstance(row.get("id"), str)}
-    known = (_enriched(offer, by_id.get(offer.node_id)) for offer in feed.offers)
-    return replace(feed, offers=tuple(sorted((offer for offer in known if offer is not None), key=preference)))
+
+    def __init__(self) -> None:
+        self._told: dict[str, Mapping[str, object]] = {}
+        self._known: dict[str, tuple[str, tuple[Offer, ...] | Skipped]] = {}
+
+    def tell(self, catalogue: Iterable[Mapping[str, object]]) -> None:
+        """What the catalogue says now, in the place of all that it said before."""
+        self._told = {
+            node_id: {name: row.get(name) for name in TOLD}
+            for row in catalogue
+            if isinstance(node_id := row.get("id"), str)
+        }
+
+    def offers_of(self, row: object) -> tuple[Offer, ...] | Skipped:
+        """One node's offers, as the feed's row and the catalogue have it."""
+        node_id = str(row.get("id")) if isinstance(row, Mapping) else ""
+        told = self._told.get(node_id)
+        said = repr((row, told))
+        if node_id not in self._known or self._known[node_id][0] != said:
+            self._known[node_id] = said, _offers_of(row, told)
+        return self._known[node_id][1]
 
 
-def _enriched(offer: Offer, row: Mapping[str, object] | None) -> Offer | None:
+def _offers_of(row: object, told: Mapping[str, object] | None) -> tuple[Offer, ...] | Skipped:
+    offers = expand_node(row)
+    if told is None or isinstance(offers, Skipped):
+        return offers
+    known = (_enriched(offer, told) for offer in offers)
+    return tuple(offer for offer in known if offer is not None)
+
+
+def _enriched(offer: Offer, row: Mapping[str, object]) -> Offer | None:
     """None for an offer that is taken meanwhile."""
-    if row is None:
-        return offer
     free = _number(row.get("available_gpu_count"))
     if free is not None and free < offer.gpu_count:
         return None

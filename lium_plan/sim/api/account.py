@@ -13,6 +13,7 @@ from lium_plan.sim import money, statements
 from lium_plan.sim.api.access import Reader, TheWorld
 from lium_plan.sim.api.pods import forbidden_events
 from lium_plan.sim.api.schemas import account as schemas
+from lium_plan.sim.api.schemas.base import REFUSALS
 from lium_plan.sim.bodies import Moment
 from lium_plan.sim.records import AuditItem
 from lium_plan.sim.refusal import invalid
@@ -21,7 +22,7 @@ from lium_plan.sim.rows import Json
 from lium_plan.sim.stamps import naive, parse
 from lium_plan.sim.world import World
 
-router = APIRouter(tags=["account"])
+router = APIRouter(tags=["account"], responses=REFUSALS)
 
 
 @router.get("/users/me", response_model=schemas.User)

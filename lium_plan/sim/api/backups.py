@@ -13,13 +13,14 @@ from lium_plan.sim import backups
 from lium_plan.sim.accounts import Caller
 from lium_plan.sim.api.access import Manager, Reader, TheWorld, living_pod, past_pod
 from lium_plan.sim.api.schemas import backups as schemas
+from lium_plan.sim.api.schemas.base import REFUSALS
 from lium_plan.sim.bodies import BackupBody, BackupConfigBody, BackupConfigUpdate, RestoreBody
 from lium_plan.sim.records import BackupConfig, Transfer
 from lium_plan.sim.refusal import not_found
 from lium_plan.sim.rows import Json
 from lium_plan.sim.world import World
 
-router = APIRouter(tags=["backups"])
+router = APIRouter(tags=["backups"], responses=REFUSALS)
 
 Page = Annotated[int, Query(ge=1)]
 Limit = Annotated[int, Query(ge=1, le=100)]

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from lium_plan.sim import images, market, money, throttle
 from lium_plan.sim.api.access import Anyone, Calling, Reader, TheWorld
 from lium_plan.sim.api.schemas import catalogue as schemas
+from lium_plan.sim.api.schemas.base import REFUSALS
 from lium_plan.sim.bodies import MachineRequestBody
 from lium_plan.sim.refusal import Refusal, not_found
 from lium_plan.sim.render import executor_row
@@ -22,7 +23,7 @@ from lium_plan.sim.stamps import exact
 from lium_plan.sim.templates import visible_template
 from lium_plan.sim.world import World
 
-router = APIRouter()
+router = APIRouter(responses=REFUSALS)
 
 MOST = 1e9
 """A quote for more hours or gigabytes than this is nonsense."""

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from lium_plan.sim import objects, templates, throttle
 from lium_plan.sim.api.access import Anyone, Manager, Reader, TheExchange, TheWorld
 from lium_plan.sim.api.schemas import objects as schemas
+from lium_plan.sim.api.schemas.base import REFUSALS
 from lium_plan.sim.bodies import (
     CredentialBody,
     SshKeyBody,
@@ -24,7 +25,7 @@ from lium_plan.sim.listing import shown
 from lium_plan.sim.refusal import not_found
 from lium_plan.sim.render import credential_row, ssh_key_row, template_row, volume_row
 
-router = APIRouter()
+router = APIRouter(responses=REFUSALS)
 
 
 # -- templates ----------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from lium_plan.sim.api.access import (
     past_pod,
 )
 from lium_plan.sim.api.schemas import pods as schemas
+from lium_plan.sim.api.schemas.base import REFUSALS
 from lium_plan.sim.bodies import (
     FeedbackBody,
     JupyterBody,
@@ -38,7 +39,7 @@ from lium_plan.sim.simulator import Simulator
 from lium_plan.sim.stamps import parse
 from lium_plan.sim.templates import visible_template
 
-router = APIRouter(tags=["pods"])
+router = APIRouter(tags=["pods"], responses=REFUSALS)
 
 
 @router.get("/pods", response_model=list[schemas.Pod])

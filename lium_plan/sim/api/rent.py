@@ -25,6 +25,7 @@ from lium_plan.sim.accounts import Caller
 from lium_plan.sim.api.access import Calling, Manager, Renter, TheExchange, TheWorld
 from lium_plan.sim.api.envelope import envelope, validation_refusal
 from lium_plan.sim.api.schemas import catalogue as schemas
+from lium_plan.sim.api.schemas.base import REFUSALS
 from lium_plan.sim.bodies import ClusterBody, RentBody, SpecBody
 from lium_plan.sim.exchange import Exchange
 from lium_plan.sim.records import Idempotency
@@ -34,7 +35,7 @@ from lium_plan.sim.rows import Json
 from lium_plan.sim.twist import Twist
 from lium_plan.sim.world import World
 
-router = APIRouter()
+router = APIRouter(responses=REFUSALS)
 
 RECORD_LIFE = timedelta(hours=24)
 LOCK_LIFE = timedelta(seconds=300)

@@ -14,6 +14,7 @@ from lium_plan.sim import money
 from lium_plan.sim.accounts import TOKEN_PREFIX, Caller, find_session
 from lium_plan.sim.api.access import Reader, SessionOnly, TheWorld, unauthorized
 from lium_plan.sim.api.schemas import account as schemas
+from lium_plan.sim.api.schemas.base import REFUSALS
 from lium_plan.sim.bodies import KeyBody, KeyUpdate, LoginBody
 from lium_plan.sim.refusal import invalid, not_found
 from lium_plan.sim.render import key_row
@@ -21,7 +22,7 @@ from lium_plan.sim.rows import DEFAULT_SCOPES, ApiKey, Json, Scope
 from lium_plan.sim.stamps import naive, parse
 from lium_plan.sim.world import World
 
-router = APIRouter(tags=["workspaces"])
+router = APIRouter(tags=["workspaces"], responses=REFUSALS)
 
 
 @router.post("/users/login", response_model=schemas.Token)
