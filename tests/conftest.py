@@ -35,8 +35,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 FIRST = (
-    "test_kill.py", "test_remote_kill.py", "test_rivals.py", "test_market.py", "test_schemathesis.py",
-    "test_quickstart.py", "test_remote_verbs.py",
+    "test_kill.py", "test_remote_kill.py", "test_market.py", "test_schemathesis.py", "test_quickstart.py",
+    "test_remote_verbs.py",
 )  # fmt: skip
 """They take a minute and more, most of it for answers that never come, or share a server within their file."""
 LONG = ("e2e", "remote", "statecmd", "contract", "cli", "simulation")
