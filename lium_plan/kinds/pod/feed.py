@@ -3,7 +3,7 @@
 Every figure of CPU, memory and disk is a lower bound of what the pod will really have (contract §5.1). A node whose
 figures are missing or make no sense is skipped with a reason, never guessed. Rows are read as the catalogue of dstack
 reads them, so that both see the same market; it differs in one thing, on purpose: the reserve of a large host is
-rounded up, as the node itself does. Pure.
+rounded up, as the node itself does. Pure but for what `NodeMemory` remembers.
 """
 
 from __future__ import annotations
