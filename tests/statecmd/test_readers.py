@@ -59,6 +59,7 @@ def test_the_log_of_what_is_no_longer_in_the_state_is_shown(desk: Desk) -> None:
         assert done.out == words
         assert f"{address}: no longer in the state" in done.err
     assert "not in the state" in desk.run("--sim", "logs", "task.never[0]", expect=1).err
+    desk.run("sim", "stop", expect=0)
 
 
 def test_a_host_key_can_be_pinned_by_ssh_itself(desk: Desk) -> None:
