@@ -277,3 +277,13 @@ def test_thinking_loads_nothing_that_talks(module: str) -> None:
     code = f"import sys, {module}; print(*sorted({{'httpx', 'asyncssh', 'fastapi', 'uvicorn'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_what_only_talks_to_pods_loads_no_market() -> None:
+    """`ssh`, `logs` and `status` connect, and rent nothing."""
+    code = (
+        "import sys, lium_plan.operations.connecting;"
+        "print(*(name for name in sys.modules if name.startswith(('lium_plan.kinds.pod.feed', 'lium_plan.planning.'))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from lium_plan.diagnostics import Diagnostic, ExitCode, Failure, error
-from lium_plan.kinds.pod.feed import NodeMemory
 from lium_plan.kinds.protocol import Driver
 from lium_plan.kinds.registry import KINDS, load_driver
 from lium_plan.kinds.services import Identity, Services, SshKeys
@@ -34,7 +33,6 @@ class Connection:
     client: LiumClient
     poller: PodPoller
     outside: Outside
-    nodes: NodeMemory = field(default_factory=NodeMemory)
 
 
 @asynccontextmanager

@@ -35,7 +35,7 @@ async def list_offers(settings: Settings, query: OffersQuery) -> OffersAnswer:
     wanted = asked_for(query, members[0].requirement if members else EVERYTHING)
     async with connect(settings, key_needed=False) as connection:
         with api_failures("read the market"):
-            feed = await load_feed(connection.client, connection.nodes)
+            feed = await load_feed(connection.client)
         now = connection.client.server_time()
     needs = [
         replace(need, requirement=wanted, until=None if ttl is None else now + timedelta(seconds=ttl))

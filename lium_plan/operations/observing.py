@@ -189,11 +189,12 @@ def _lineage_of(pod_name: str) -> str | None:
     return marks.lineage if marks is not None else None
 
 
-async def load_feed(client: LiumClient, nodes: NodeMemory) -> Feed:
+async def load_feed(client: LiumClient, nodes: NodeMemory | None = None) -> Feed:
     """The market now: the public feed, with what only the catalogue tells (links, reliability, announced prices).
 
     `nodes` is what readings have in common: whoever reads again passes the same one.
     """
+    nodes = NodeMemory() if nodes is None else nodes
     feed, catalogue = await together(client.public_nodes(), _catalogue(client))
     nodes.tell(catalogue)
     found = []

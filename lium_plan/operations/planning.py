@@ -166,7 +166,7 @@ async def _look_and_plan(
             refresh=request.refresh,
             market=None
             if manifest is None or request.refresh_only
-            else market or (lambda: load_feed(connection.client, connection.nodes)),
+            else market or (lambda: load_feed(connection.client)),
             spending=manifest is not None and manifest.policy.max_total_cost is not None,
             # A volume that this state has made and no longer knows must not get an empty twin.
             also=("volume",) if born and manifest is not None and manifest.sections.get("volumes") else (),

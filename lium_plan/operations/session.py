@@ -19,6 +19,7 @@ from lium_plan.engine.market import Desk, Limits
 from lium_plan.engine.room import Room
 from lium_plan.engine.run import EngineRun
 from lium_plan.interrupts import Interrupt
+from lium_plan.kinds.pod.feed import NodeMemory
 from lium_plan.kinds.pod.offers import Feed
 from lium_plan.kinds.pod.rows import own_row
 from lium_plan.kinds.protocol import ActionFailed, Driver, Marked, Record, Verb
@@ -70,6 +71,7 @@ class Session:
     emitter: Emitter
     interrupt: Interrupt
     outcome: Outcome = field(default_factory=Outcome)
+    nodes: NodeMemory = field(default_factory=NodeMemory)
 
     @property
     def has_sent_changes(self) -> bool:
@@ -96,7 +98,14 @@ class Session:
         asked = request or self.request
         manifest = None if asked.destroying else self.manifest
         return await look_and_plan(
-            self.settings, self.connection, manifest, state, asked, born=born, market=market, reread=reread
+            self.settings,
+            self.connection,
+            manifest,
+            state,
+            asked,
+            born=born,
+            market=market or self._load_feed,
+            reread=reread,
         )
 
     async def plan_again(self, state: State, *, request: PlanRequest | None = None) -> Planned:
@@ -171,9 +180,12 @@ class Session:
     async def _read_market(self) -> Feed:
         """Raises `ActionFailed`: whoever wanted it for a rent may try again, as its fleet says."""
         try:
-            return await load_feed(self.connection.client, self.connection.nodes)
+            return await self._load_feed()
         except LiumError as failure:
             raise ActionFailed(api_diagnostic(failure, "read the market")) from failure
+
+    async def _load_feed(self) -> Feed:
+        return await load_feed(self.connection.client, self.nodes)
 
     async def carry_out(
         self,

@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lium_plan.kinds.pod.feed import expand_feed
 from tests.contract.conftest import GPUHUNT, Server, client
+from tests.support.feeds import expand_feed
 
 SAVED = Path(__file__).parent.parent / "data" / "nodes-2026-09-10.json"
 

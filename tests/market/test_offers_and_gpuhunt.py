@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from bench.venvs import client_bin
-from lium_plan.kinds.pod.feed import expand_feed, expand_node
+from lium_plan.kinds.pod.feed import expand_node
 from lium_plan.kinds.pod.gpus import KNOWN, MEMORY_GIB
 from lium_plan.kinds.pod.offers import Offer, Skipped
+from tests.support.feeds import expand_feed
 
 NOW = datetime(2026, 9, 10, 12, 0, tzinfo=UTC)
 FEEDS = 2000

@@ -10,12 +10,13 @@ import pytest
 from lium_plan.addresses import parse
 from lium_plan.answers import OffersAnswer, OffersQuery
 from lium_plan.diagnostics import ExitCode, Failure
-from lium_plan.kinds.pod.feed import NodeMemory, expand_feed, gathered
+from lium_plan.kinds.pod.feed import NodeMemory, gathered
 from lium_plan.kinds.pod.offers import Feed
 from lium_plan.operations.market import answer, asked_for
 from lium_plan.planning.placement import Need
 from lium_plan.views.offers_view import Grouping, offers_json, offers_text
 from tests.market.test_offers_and_gpuhunt import NOW, PLAIN, Row
+from tests.support.feeds import expand_feed
 
 
 def row(node: str, **fields: object) -> Row:

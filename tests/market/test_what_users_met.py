@@ -9,11 +9,12 @@ import pytest
 
 from lium_plan.addresses import parse
 from lium_plan.kinds.pod.block import FleetBlock
-from lium_plan.kinds.pod.feed import expand_feed, expand_node
+from lium_plan.kinds.pod.feed import expand_node
 from lium_plan.kinds.pod.offers import Feed, Offer, Skipped
 from lium_plan.kinds.pod.spec import requirement_of
 from lium_plan.planning.placement import Need, place
 from tests.market.test_offers_and_gpuhunt import NOW, PLAIN, Row
+from tests.support.feeds import expand_feed
 
 
 def offers(**row: object) -> tuple[Offer, ...]:

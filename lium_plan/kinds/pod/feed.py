@@ -46,13 +46,6 @@ class _Node:
     download_mbps: Decimal | None
 
 
-def expand_feed(generated_at: datetime, rows: Iterable[object], catalogue: Iterable[Mapping[str, object]] = ()) -> Feed:
-    """All offers of a feed (rows of contract §2.2), cheapest first, with what only the catalogue tells (§3.1)."""
-    nodes = NodeMemory()
-    nodes.tell(catalogue)
-    return gathered(generated_at, [nodes.offers_of(row) for row in rows])
-
-
 def gathered(generated_at: datetime, found: Sequence[tuple[Offer, ...] | Skipped]) -> Feed:
     """One reading, from what each of its nodes gave."""
     skipped = tuple(one for one in found if isinstance(one, Skipped))
