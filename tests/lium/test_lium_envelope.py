@@ -206,7 +206,7 @@ def test_the_userinfo_of_an_address_is_struck_out() -> None:
     ids=["nested lists", "nested objects", "angles", "scripts", "digits", "long", "many", "schemes"],
 )
 def test_hostile_sizes_are_read_in_bounded_time(body: bytes) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     found = read_envelope(500, {}, body)
     assert len(found.message) <= MAX_TEXT
-    assert time.perf_counter() - started < 2.0
+    assert time.process_time() - started < 2.0
