@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from lium_plan.kinds.pod.feed import NodeMemory, gathered
+from lium_plan.kinds.pod.feed import NodeMemory, gathered, read_catalogue
 from lium_plan.kinds.pod.offers import Feed
 from lium_plan.kinds.pod.spec import DEAD_STATUSES
 from lium_plan.kinds.protocol import Driver, Json, Marked, Observation, Presence, Record, Survey
@@ -196,10 +196,10 @@ async def load_feed(client: LiumClient, nodes: NodeMemory | None = None) -> Feed
     """
     nodes = NodeMemory() if nodes is None else nodes
     feed, catalogue = await together(client.public_nodes(), _catalogue(client))
-    nodes.tell(catalogue)
+    told = read_catalogue(catalogue)
     found = []
     for first in range(0, len(feed.nodes), NODES_AT_ONCE):
-        found += [nodes.offers_of(row) for row in feed.nodes[first : first + NODES_AT_ONCE]]
+        found += [nodes.offers_of(row, told) for row in feed.nodes[first : first + NODES_AT_ONCE]]
         await asyncio.sleep(0)  # during an apply, others wait for their turn
     return gathered(feed.generated_at or datetime.now(UTC), found)
 

@@ -10,8 +10,8 @@ import pytest
 from lium_plan.addresses import parse
 from lium_plan.answers import OffersAnswer, OffersQuery
 from lium_plan.diagnostics import ExitCode, Failure
-from lium_plan.kinds.pod.feed import NodeMemory, gathered
-from lium_plan.kinds.pod.offers import Feed
+from lium_plan.kinds.pod.feed import NodeMemory, gathered, read_catalogue
+from lium_plan.kinds.pod.offers import Feed, Skipped
 from lium_plan.operations.market import answer, asked_for
 from lium_plan.planning.placement import Need
 from lium_plan.views.offers_view import Grouping, offers_json, offers_text
@@ -206,17 +206,42 @@ def test_what_is_remembered_of_a_node_is_what_it_says_now(then: Row, told: Row |
     before, now = row("n1", price_per_gpu_hour=1.0), row("n1", **{"price_per_gpu_hour": 1.0, **then})
     catalogue = [] if told is None else [{"id": "n1", **told}]
     nodes = NodeMemory()
-    nodes.tell([{"id": "n1", "price_per_gpu": 1.5}])
-    assert gathered(NOW, [nodes.offers_of(before)]).offers[0].price_per_hour_usd == Decimal("1.5")
+    dearer = read_catalogue([{"id": "n1", "price_per_gpu": 1.5}])
+    assert gathered(NOW, [nodes.offers_of(before, dearer)]).offers[0].price_per_hour_usd == Decimal("1.5")
     for _ in range(2):
-        nodes.tell(catalogue)
-        assert gathered(NOW, [nodes.offers_of(now)]) == expand_feed(NOW, [now], catalogue)
+        read = gathered(NOW, [nodes.offers_of(now, read_catalogue(catalogue))])
+        assert read == expand_feed(NOW, [now], catalogue)
 
 
 def test_a_node_that_says_the_same_again_is_not_worked_out_again() -> None:
     """Its uptime, and what else of it nobody asks for, may have changed."""
     nodes = NodeMemory()
-    nodes.tell([{"id": "n1", "nvlink": True, "uptime_in_minutes": 7}])
-    offers = nodes.offers_of(row("n1"))
-    nodes.tell([{"id": "n1", "nvlink": True, "uptime_in_minutes": 8}])
-    assert nodes.offers_of(row("n1")) is offers
+    first, second = (read_catalogue([{"id": "n1", "nvlink": True, "uptime_in_minutes": at}]) for at in (7, 8))
+    assert nodes.offers_of(row("n1"), first) is nodes.offers_of(row("n1"), second)
+
+
+@pytest.mark.parametrize(
+    ("absurd", "told"),
+    [
+        ({"cpu_count": 1e308}, {}),
+        ({"cpu_count": -(10**400)}, {}),
+        ({"ram_gb": 1e308}, {}),
+        ({"disk_free_gb": 1e308}, {}),
+        ({}, {"gpu_count": "9" * 5000, "pending_price_per_hour": 1.0}),
+    ],
+)
+def test_one_absurd_row_keeps_nobody_from_the_others(absurd: Row, told: Row) -> None:
+    feed = expand_feed(NOW, [row("n1", **absurd), row("n2")], [{"id": "n1", **told}])
+    assert [offer.node_id for offer in feed.offers] == ["n2"]
+    assert [skipped.node_id for skipped in feed.skipped] == ["n1"]
+
+
+def test_what_is_nested_too_deeply_to_be_compared_is_read_all_the_same() -> None:
+    deep: object = None
+    for _ in range(100_000):
+        deep = [deep]
+    nodes = NodeMemory()
+    for price in (1.0, 2.0):
+        offers = nodes.offers_of(row("n1", price_per_gpu_hour=price, note=deep), {})
+        assert not isinstance(offers, Skipped)
+        assert offers[0].price_per_hour_usd == Decimal(str(price))

@@ -206,6 +206,9 @@ TOLD = (
 )  # fmt: skip
 """All that is read of a row of the catalogue; the rest of it changes by the minute."""
 
+Catalogue = Mapping[str, Mapping[str, object]]
+"""What the catalogue tells, by node id."""
+
 
 class NodeMemory:
     """What nodes offer. At the next reading nearly all say the same again, and theirs is not worked out anew.
@@ -215,32 +218,37 @@ class NodeMemory:
     """
 
     def __init__(self) -> None:
-        self._told: dict[str, Mapping[str, object]] = {}
         self._known: dict[str, tuple[str, tuple[Offer, ...] | Skipped]] = {}
 
-    def tell(self, catalogue: Iterable[Mapping[str, object]]) -> None:
-        """What the catalogue says now, in the place of all that it said before."""
-        self._told = {
-            node_id: {name: row.get(name) for name in TOLD}
-            for row in catalogue
-            if isinstance(node_id := row.get("id"), str)
-        }
-
-    def offers_of(self, row: object) -> tuple[Offer, ...] | Skipped:
+    def offers_of(self, row: object, catalogue: Catalogue) -> tuple[Offer, ...] | Skipped:
         """One node's offers, as the feed's row and the catalogue have it."""
         node_id = str(row.get("id")) if isinstance(row, Mapping) else ""
-        told = self._told.get(node_id)
-        said = repr((row, told))
+        told = catalogue.get(node_id)
+        try:
+            said = repr((row, told))
+        except RecursionError:  # nested too deeply to be compared, in fields that nobody reads
+            return _offers_of(row, told)
         if node_id not in self._known or self._known[node_id][0] != said:
             self._known[node_id] = said, _offers_of(row, told)
         return self._known[node_id][1]
 
 
+def read_catalogue(rows: Iterable[Mapping[str, object]]) -> Catalogue:
+    """What is read of the rows, by node id."""
+    return {
+        node_id: {name: row.get(name) for name in TOLD} for row in rows if isinstance(node_id := row.get("id"), str)
+    }
+
+
 def _offers_of(row: object, told: Mapping[str, object] | None) -> tuple[Offer, ...] | Skipped:
-    offers = expand_node(row)
-    if told is None or isinstance(offers, Skipped):
-        return offers
-    known = (_enriched(offer, told) for offer in offers)
+    try:
+        offers = expand_node(row)
+        if told is None or isinstance(offers, Skipped):
+            return offers
+        known = [_enriched(offer, told) for offer in offers]
+    except (ArithmeticError, ValueError) as why:  # one absurd row must not keep everybody from renting
+        node_id = str(row.get("id")) if isinstance(row, Mapping) else "?"
+        return Skipped(node_id, f"its figures make no sense: {why}")
     return tuple(offer for offer in known if offer is not None)
 
 
